@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_ABI_RESULT_H
+#define TDM_ABI_RESULT_H
+
+/* Written by the executor, read by the scheduler: what one plan did.
+   Plain data, no pointer.  Virtual CTAs are work items drawn by ticket,
+   summed over the layers of the iteration; kind 0 is prefill, 1 decode. */
+
+#include "appliance/abi/limits.h"
+#include "appliance/base/attr.h"
+
+enum { TDM_KIND_PREFILL = 0, TDM_KIND_DECODE = 1, TDM_KIND_CNT = 2 };
+
+#define TDM_SAMPLE_NAN     1u /* no finite logit: token is -1, the sequence must end */
+#define TDM_SAMPLE_STOP_ID 2u /* token is one of the sequence's stop ids (ignore_eos unset) */
+
+typedef struct tdm_result_sample {
+    uint32_t slot;
+    uint32_t pos; /* position of the new token */
+    int32_t token;
+    uint32_t flags; /* TDM_SAMPLE_* */
+    float logprob;  /* natural log of the token's probability before temperature */
+    uint32_t reserved;
+} tdm_result_sample_t;
+
+typedef struct tdm_result {
+    uint64_t iteration; /* of the plan */
+    uint32_t epoch;     /* of the plan */
+    uint32_t route;     /* tdm_route_t that ran */
+    uint32_t reason;    /* TDM_FALLBACK_* where a hybrid iteration was not fused, else 0 */
+    uint32_t fault;     /* TDM_FAULT_* where the plan was refused whole, else 0 */
+    int64_t start_ns;   /* CLOCK_MONOTONIC around the whole iteration */
+    int64_t end_ns;
+    int64_t attention_ns; /* of it in attention, wall time */
+    int64_t sample_ns;    /* of it in sampling */
+    uint64_t vcta_planned[TDM_KIND_CNT];
+    uint64_t vcta_executed[TDM_KIND_CNT];
+    uint64_t vcta_ns[TDM_KIND_CNT]; /* SM-time inside items, by kind */
+    uint64_t colocated_ns;          /* SM-time while both kinds ran on some SM */
+    uint64_t split_cnt;             /* items beyond one per (sequence, KV head) */
+    uint64_t merge_cnt;             /* partial results merged */
+    uint64_t kv_read_bytes;         /* model-derived */
+    uint64_t attention_flops;       /* model-derived */
+    uint32_t sm_cnt;
+    uint32_t sample_cnt;
+
+    tdm_result_sample_t sample[TDM_SEQ_MAX]; /* in plan order: slices, then decodes */
+} tdm_result_t;
+
+#endif /* TDM_ABI_RESULT_H */
