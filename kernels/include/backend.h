@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_KERNELS_INCLUDE_BACKEND_H
+#define TDM_KERNELS_INCLUDE_BACKEND_H
+
+/* tdm_backend is whatever turns one plan into one result: the CPU with
+   worker threads that play SMs, or a GPU.  The executor sees this door
+   and nothing behind it.
+
+     executor                         backend
+     tdm_backend_cpu_need      ->     bytes, before anything is taken
+     tdm_backend_cpu_create    ->     weights borrowed; slot tables, KV pool,
+                                      workspaces, threads taken
+     tdm_backend_run(plan)     ->     deltas applied, layers walked,
+                               <-     result filled: one whole iteration
+     tdm_backend_destroy       ->     threads joined, memory given back
+
+   The backend owns the slot tables (page table, token history, sampling
+   parameters) and the KV contents.  They live from create to destroy and
+   change only by plans, so a fresh backend is brought up to date by
+   opening every live slot again in full.
+
+   Bits: a token and its logprob depend on the sequence's own tokens, its
+   sampling parameters and the weights; never on the route, the chunking,
+   the other rows of the iteration, the slot, the page numbers or the
+   thread count.
+
+   Ownership: weights and arena are the caller's and outlive the backend.
+   Limits: create takes all memory; run allocates, locks and logs nothing.
+   One thread calls the door at a time.
+
+   Times in a result are CLOCK_MONOTONIC, read by the backend itself: an
+   iteration is the one place below a tile where time passes. */
+
+#include "appliance/abi/model.h"
+#include "appliance/abi/plan.h"
+#include "appliance/abi/result.h"
+#include "appliance/base/arena.h"
+#include "appliance/base/status.h"
+#include "kernels/include/kv.h"
+
+TDM_BEGIN_DECLS
+
+typedef enum tdm_cpu_isa {
+    TDM_CPU_ISA_AUTO, /* the widest that this processor has */
+    TDM_CPU_ISA_SCALAR,
+    TDM_CPU_ISA_AVX2,   /* with FMA */
+    TDM_CPU_ISA_AVX512, /* F, BW, DQ, VL */
+    TDM_CPU_ISA_CNT
+} tdm_cpu_isa_t;
+
+#define TDM_SM_MAX 256 /* worker threads of the CPU backend */
+
+typedef struct tdm_backend_config {
+    uint32_t kv_page_cnt; /* pool, pages of TDM_KV_PAGE_TOKENS tokens, >= 1 */
+    uint32_t kv_dtype;    /* tdm_kv_dtype_t */
+    uint32_t seq_max;     /* slots in [0, seq_max), 1..TDM_SEQ_MAX */
+    uint32_t token_max;   /* prefill tokens of one plan, 1..TDM_PLAN_TOKEN_MAX */
+    uint32_t context_max; /* input positions in [0, context_max), 1..TDM_CONTEXT_MAX */
+    uint32_t sm_cnt;      /* CPU: worker threads, the caller's included, 1..TDM_SM_MAX */
+    uint32_t cpu_isa;     /* CPU: tdm_cpu_isa_t; more than the processor has is refused */
+} tdm_backend_config_t;
+
+/* What a running backend says of itself; constant after create. */
+typedef struct tdm_backend_info {
+    const char *name; /* "cpu", "cuda" */
+    const char *isa;  /* CPU: "scalar", "avx2", "avx512"; GPU: "sm_90a" */
+    uint32_t sm_cnt;
+    uint32_t variant_cnt;   /* a plan's variant lies in [0, variant_cnt) */
+    uint32_t kv_page_cnt;   /* as configured */
+    uint32_t kv_dtype;      /* as configured */
+    uint64_t kv_page_bytes; /* one page: K and V, all layers */
+    uint64_t memory_bytes;  /* taken at create, KV pool included */
+    uint64_t row_flops;     /* linear layers, per input row */
+    uint64_t logits_flops;  /* lm head, per sampled row */
+    uint64_t weight_bytes;  /* bytes of all weights that one iteration reads */
+} tdm_backend_info_t;
+
+typedef struct tdm_backend tdm_backend_t;
+
+typedef struct tdm_backend_ops {
+    tdm_status_t (*run)(tdm_backend_t *b, const tdm_plan_t *plan, tdm_result_t *result,
+                        tdm_error_t *err);
+    void (*destroy)(tdm_backend_t *b);
+} tdm_backend_ops_t;
+
+/* First member of every backend's own struct. */
+struct tdm_backend {
+    const tdm_backend_ops_t *ops;
+    tdm_backend_info_t info;
+};
+
+/* tdm_backend_cpu_need gives the bytes that create will take from the
+   arena for this shape and config.  It checks both in full, so a config
+   that passes here fails in create only for lack of memory or threads. */
+TDM_MUST_USE tdm_status_t tdm_backend_cpu_need(const tdm_weights_t *weights,
+                                               const tdm_backend_config_t *config,
+                                               uint64_t *bytes_out, tdm_error_t *err);
+
+/* tdm_backend_cpu_create starts the CPU backend.  arena gives the memory
+   (need bytes); NULL makes the backend open and own a PLAIN one. */
+TDM_MUST_USE tdm_status_t tdm_backend_cpu_create(const tdm_weights_t *weights,
+                                                 const tdm_backend_config_t *config,
+                                                 tdm_arena_t *arena, tdm_backend_t **out,
+                                                 tdm_error_t *err);
+
+/* tdm_backend_cuda_create starts the GPU backend on the current device.
+   TDM_ERR_UNSUPPORTED where the build or the machine cannot. */
+TDM_MUST_USE tdm_status_t tdm_backend_cuda_create(const tdm_weights_t *weights,
+                                                  const tdm_backend_config_t *config,
+                                                  tdm_backend_t **out, tdm_error_t *err);
+
+/* tdm_backend_run does one whole iteration and returns when it is done.
+
+   TDM_OK           result is filled; result->fault is 0.
+   TDM_ERR_CORRUPT  the plan contradicts itself, the config or the slot
+                    tables: result->fault is TDM_FAULT_executor_protocol,
+                    sample_cnt 0, nothing was changed; the sentence names
+                    the first contradiction.  plan may be hostile memory,
+                    as long as nobody writes it during the call.
+   TDM_ERR_INTERNAL the device failed: the backend must be destroyed.
+
+   iteration, epoch, route and the times are set in every case; bytes of
+   result->sample past sample_cnt are left as they were. */
+TDM_MUST_USE static inline tdm_status_t tdm_backend_run(tdm_backend_t *b, const tdm_plan_t *plan,
+                                                        tdm_result_t *result, tdm_error_t *err) {
+    return b->ops->run(b, plan, result, err);
+}
+
+/* tdm_backend_destroy ends the backend; NULL is allowed. */
+static inline void tdm_backend_destroy(tdm_backend_t *b) {
+    if (b) b->ops->destroy(b);
+}
+
+/* tdm_backend_info: never NULL, lives as long as the backend. */
+static inline const tdm_backend_info_t *tdm_backend_info(const tdm_backend_t *b) {
+    return &b->info;
+}
+
+TDM_END_DECLS
+
+#endif /* TDM_KERNELS_INCLUDE_BACKEND_H */

@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_KERNELS_INCLUDE_KV_H
+#define TDM_KERNELS_INCLUDE_KV_H
+
+/* The element type of the KV pool, chosen once per backend. */
+
+typedef enum tdm_kv_dtype {
+    TDM_KV_F32,  /* 4 bytes: exact, for tests and small pools */
+    TDM_KV_BF16, /* 2 bytes, rounded to nearest even at append */
+    TDM_KV_DTYPE_CNT
+} tdm_kv_dtype_t;
+
+#endif /* TDM_KERNELS_INCLUDE_KV_H */
