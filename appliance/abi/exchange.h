@@ -85,6 +85,7 @@ typedef struct tdm_exchange {
     char authorization[512];
     char content_type[TDM_HEADER_NAME_MAX];
     char request_id[TDM_REQUEST_ID_MAX]; /* x-request-id, may be empty */
+    char accept[512];                    /* may be empty; cut without is_truncated */
 
     tdm_reply_head_t head;  /* api writes before the HEAD word */
     struct tdm_pipe *reply; /* api writes records, door reads */

@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_API_API_TILE_H
+#define TDM_API_API_TILE_H
+
+/* The api tile turns exchanges into requests and tokens into replies.
+
+     doors                      api tile                        scheduler
+     arrivals  ---------------> route, key, JSON, types,
+                                tokenise, take a slot
+                                push submit  -----------------> requests
+                                hold the HTTP status  <-------- events: verdict
+     egress    <--------------- HEAD                            events: TOKEN, END
+               <--------------- detokenise, stop strings, SSE
+     hangups   ---------------> CANCEL       -----------------> controls
+
+   One call per exchange, direct-mapped on (door, slot of the door), so a
+   hang-up finds its call by index, even one that overtakes its arrival.
+   One slot per request, from a table of its own; a slot outlives its call
+   when the client leaves first, until the scheduler's END.
+
+   Ownership: the tile lives in the caller's memory and never allocates
+   after init; jansson allocates from a region inside it.  Rings, doors,
+   tokenizer, keys and vitals belong to boot and outlive the tile.
+   Limits: every table below has its size in tdm_api_config_t; ids of a
+   request (prompt and output) are reserved when it is taken, so that a
+   slow reader never holds up another stream: its ids wait, the formatter
+   stops.  One poll handles at most arrival_batch exchanges and
+   event_batch events.  A poll never blocks; its longest single piece of
+   work is the tokenising of one body of body_max bytes. */
+
+#include "appliance/abi/event.h"
+#include "appliance/abi/exchange.h"
+#include "appliance/abi/reasons.h"
+#include "appliance/abi/request.h"
+#include "appliance/base/status.h"
+
+TDM_BEGIN_DECLS
+
+#define TDM_API_MODEL_NAME_MAX 8 /* served names, aliases included */
+
+struct tdm_ring;
+struct tdm_tokenizer;
+struct tdm_auth;
+
+typedef struct tdm_api_tile tdm_api_tile_t;
+
+/* --- what the appliance says of itself ------------------------------- */
+
+/* tdm_vitals_t is one word set shared by boot and all api tiles.
+   Readiness: refusal is 0, and nothing is pending or something moved
+   within stall_max_ns.  Relaxed atomics: each word stands for itself. */
+typedef struct tdm_vitals {
+    uint32_t refusal;     /* 0 serving, else TDM_REFUSE_starting, _draining or _executor_down;
+                             boot and the supervisor write */
+    uint32_t pending_cnt; /* requests between verdict and END; api tiles write */
+    int64_t progress_ns;  /* newest verdict or token of any request; api tiles write */
+} tdm_vitals_t;
+
+/* tdm_api_document_fn fills buf with a document for GET path, and returns
+   1; 0 where it knows no such path.  accept is the request's Accept
+   field, maybe empty.  Called on the api tile: it must be quick (a few
+   ms) and must not block.  A document over buf_sz sets status 500. */
+typedef struct tdm_api_document {
+    uint16_t status;
+    uint16_t content_type; /* tdm_content_type_t */
+    uint32_t reserved;
+    uint64_t sz;
+} tdm_api_document_t;
+typedef int tdm_api_document_fn(void *ctx, const char *path, const char *query, const char *accept,
+                                int64_t now_ns, char *buf, uint64_t buf_sz,
+                                tdm_api_document_t *doc);
+
+/* --- configuration ---------------------------------------------------- */
+
+typedef struct tdm_api_class {
+    int64_t ttft_ns; /* first token due this long after arrival; 0: no deadline */
+    int64_t tpot_ns; /* target between tokens; 0: none */
+} tdm_api_class_t;
+
+typedef struct tdm_api_config {
+    uint16_t api_idx;          /* this tile, in [0, TDM_API_TILE_MAX) */
+    uint16_t class_cnt;        /* classes of service, in [1, TDM_SLO_CLASS_MAX] */
+    uint16_t class_default;    /* class of a request that names none */
+    uint16_t model_name_cnt;   /* in [1, TDM_API_MODEL_NAME_MAX] */
+    uint32_t request_max;      /* request slots, in [1, 65536] */
+    uint32_t context_max;      /* tokens, prompt and output, in [2, TDM_CONTEXT_MAX] */
+    uint64_t id_slab_sz;       /* bytes of token ids of all slots; >= 4 * context_max */
+    uint64_t body_max;         /* bytes of a body that is parsed */
+    uint64_t json_sz;          /* bytes jansson may use for one body */
+    uint32_t json_depth_max;   /* nesting, in [4, 256] */
+    uint32_t json_key_max;     /* keys of one object */
+    uint32_t document_cnt;     /* documents (/metrics, /status) under way at once */
+    uint32_t document_sz;      /* bytes of the largest document */
+    uint32_t document_doors;   /* bit per tdm_door_kind_t that may serve documents */
+    uint32_t arrival_batch;    /* exchanges taken per poll */
+    uint32_t event_batch;      /* events taken per poll */
+    uint32_t retry_after_ms;   /* of a 429 or 503 without a better hint */
+    int64_t stall_max_ns;      /* no progress for this long with work pending: not ready */
+    int64_t wall_offset_ns;    /* civil time minus monotonic time, for `created` */
+    uint64_t seed;             /* of request ids and of sampling seeds nobody chose */
+    const char *version;       /* GET /version */
+    const char *chat_template; /* name in appliance/tokenizer/chat.h's closed set */
+    const char *model_name[TDM_API_MODEL_NAME_MAX]; /* [0] is listed first */
+    tdm_api_class_t slo[TDM_SLO_CLASS_MAX];
+} tdm_api_config_t;
+
+/* tdm_api_config_default fills every number with its default; the caller
+   sets api_idx, model_name, version, chat_template, wall_offset_ns and
+   seed. */
+void tdm_api_config_default(tdm_api_config_t *config);
+
+/* --- wiring ----------------------------------------------------------- */
+
+typedef struct tdm_api_door {
+    struct tdm_ring *egress; /* to this door, of tdm_egress_t; this tile's lane is api_idx */
+    uint32_t slot_cnt;       /* exchange slots of the door */
+    uint32_t reserved;
+} tdm_api_door_t;
+
+typedef struct tdm_api_wires {
+    struct tdm_ring *arrivals; /* of tdm_arrival_t, one lane per door; this tile's doorbell */
+    struct tdm_ring *hangups;  /* of tdm_hangup_t, one lane per door */
+    struct tdm_ring *events;   /* of tdm_event_t, one lane from the scheduler */
+    struct tdm_ring *requests; /* to the scheduler, of tdm_submit_t; lane api_idx */
+    struct tdm_ring *controls; /* to the scheduler, of tdm_control_t; lane api_idx */
+    tdm_api_door_t door[TDM_DOOR_MAX]; /* by tdm_exchange_t.door */
+    uint32_t door_cnt;
+    uint32_t reserved;
+    const struct tdm_tokenizer *tokenizer;
+    const struct tdm_auth *auth;   /* NULL or empty: open for trusted peers only */
+    tdm_vitals_t *vitals;          /* shared by all api tiles */
+    tdm_api_document_fn *document; /* NULL: no documents */
+    void *document_ctx;
+} tdm_api_wires_t;
+
+/* --- counts ----------------------------------------------------------- */
+
+typedef enum tdm_api_kind {
+    TDM_API_CHAT,
+    TDM_API_COMPLETIONS,
+    TDM_API_NATIVE, /* /tokenize, /detokenize */
+    TDM_API_KIND_CNT
+} tdm_api_kind_t;
+
+typedef enum tdm_outcome {
+    TDM_OUTCOME_STOP,
+    TDM_OUTCOME_LENGTH,
+    TDM_OUTCOME_CANCELLED,
+    TDM_OUTCOME_REJECTED, /* refused before or by admission */
+    TDM_OUTCOME_ERROR,    /* failed after admission */
+    TDM_OUTCOME_CNT
+} tdm_outcome_t;
+
+/* tdm_api_stats_t only grows, written by the tile with relaxed stores.
+   Every POST to a TDM_API_KIND route ends in exactly one outcome; every
+   exchange in exactly one of exchange_end. */
+typedef struct tdm_api_stats {
+    uint64_t exchange_cnt;     /* arrivals taken */
+    uint64_t exchange_end_cnt; /* END words sent */
+    uint64_t request_cnt[TDM_API_KIND_CNT][TDM_SLO_CLASS_MAX][TDM_OUTCOME_CNT];
+    uint64_t refuse_cnt[TDM_REASON_CNT]; /* errors answered, by reason */
+    uint64_t accept_cnt;                 /* ACCEPTED verdicts */
+    uint64_t prompt_tok_cnt;             /* of accepted requests */
+    uint64_t cached_tok_cnt;             /* of them, from the prefix cache */
+    uint64_t output_tok_cnt;             /* TOKEN events */
+    uint64_t unsent_tok_cnt;             /* of them, after a stop string or a hang-up */
+    uint64_t ignored_field_cnt;          /* fields accepted without effect, unknown ones included */
+    uint64_t hangup_cnt;
+    uint64_t stale_cnt;       /* events, hang-ups and arrivals with an old generation */
+    uint64_t pipe_full_cnt;   /* times a formatter had to wait for a reader */
+    uint64_t egress_full_cnt; /* times an egress lane took no word */
+    uint64_t id_slab_used;    /* bytes, now */
+    uint64_t json_high;       /* most bytes jansson used for one body */
+} tdm_api_stats_t;
+
+/* --- life cycle ------------------------------------------------------- */
+
+/* tdm_api_tile_footprint gives the bytes tdm_api_tile_init needs, 0 where
+   config or wires are out of range. */
+uint64_t tdm_api_tile_footprint(const tdm_api_config_t *config, const tdm_api_wires_t *wires);
+
+/* tdm_api_tile_init formats mem (zeroed, footprint bytes, aligned to
+   TDM_CACHE_LINE).  It copies config and wires, not what they point at,
+   and points jansson's allocator at this room (process-wide; JSON outside
+   an api tile still uses malloc).  Boot time only. */
+TDM_MUST_USE tdm_status_t tdm_api_tile_init(void *mem, const tdm_api_config_t *config,
+                                            const tdm_api_wires_t *wires, tdm_api_tile_t **out,
+                                            tdm_error_t *err);
+
+/* tdm_api_tile_poll does one bounded turn and says how much it did, 0 for
+   nothing.  The tile's thread only; now_ns never goes back. */
+uint32_t tdm_api_tile_poll(tdm_api_tile_t *t, int64_t now_ns);
+
+/* tdm_api_tile_next_ns: when to poll even without a doorbell, because a
+   full pipe or lane has no bell of its own; TDM_TIME_NEVER if never. */
+int64_t tdm_api_tile_next_ns(const tdm_api_tile_t *t, int64_t now_ns);
+
+/* tdm_api_tile_stats: the tile's counts, readable from any thread with
+   relaxed loads. */
+const tdm_api_stats_t *tdm_api_tile_stats(const tdm_api_tile_t *t);
+
+/* tdm_api_tile_open_cnt: calls and slots not yet ended; 0 means drained.
+   The tile's thread only. */
+uint32_t tdm_api_tile_open_cnt(const tdm_api_tile_t *t);
+
+TDM_END_DECLS
+
+#endif /* TDM_API_API_TILE_H */
