@@ -22,11 +22,6 @@
 #define tdm_cas_acq_rel(p, expected, v)                                                            \
     __atomic_compare_exchange_n((p), (expected), (v), 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)
 
-/* tdm_fence_seq_cst orders a store before a later load of another word:
-   the sleeper's "I am about to sleep" against the waker's "there is work"
-   (appliance/ring/doorbell.h). */
-#define tdm_fence_seq_cst() __atomic_thread_fence(__ATOMIC_SEQ_CST)
-
 #if defined(__x86_64__) || defined(__i386__)
 #define tdm_cpu_relax() __builtin_ia32_pause()
 #else

@@ -30,16 +30,13 @@ void tdm_doorbell_close(tdm_doorbell_t *b) {
 }
 
 void tdm_doorbell_ring(tdm_doorbell_t *b) {
-    tdm_fence_seq_cst(); /* F1: pairs with F2 in tdm_doorbell_arm */
-    if (tdm_load_relaxed(b->asleep) == 0) return;
-    if (tdm_swap_acq_rel(b->asleep, 0u) == 0) return;
+    if (tdm_swap_acq_rel(b->asleep, 0u) == 0) return; /* X1: pairs with X2 in tdm_doorbell_arm */
     uint64_t one = 1;
     (void)!write(b->fd, &one, sizeof one); /* EAGAIN: the counter is full, so it is readable */
 }
 
 void tdm_doorbell_arm(tdm_doorbell_t *b) {
-    tdm_store_relaxed(b->asleep, 1u);
-    tdm_fence_seq_cst(); /* F2: pairs with F1 in tdm_doorbell_ring */
+    (void)tdm_swap_acq_rel(b->asleep, 1u); /* X2: pairs with X1 in tdm_doorbell_ring */
 }
 
 void tdm_doorbell_disarm(tdm_doorbell_t *b) {

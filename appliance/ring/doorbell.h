@@ -3,16 +3,16 @@
 #define TDM_RING_DOORBELL_H
 
 /* tdm_doorbell wakes a tile that sleeps.  A tile with a core to itself
-   never sleeps and its bell costs the ringer one load.
+   never sleeps and its bell costs the ringer one exchange.
 
      ringer                                  owner
-     push into a lane                        arm: asleep := 1
-     fence F1                                fence F2
-     see asleep?  then swap it to 0          look at the lanes once more
-     and write the eventfd                   nothing: sleep on the eventfd
+     push into a lane                        arm: X2 exchange asleep := 1
+     X1 exchange asleep := 0                 look at the lanes once more
+     it was 1: write the eventfd             nothing: sleep on the eventfd
 
-   F1/F2 are sequentially consistent fences: either the ringer sees
-   asleep, or the owner sees the element (the store-buffer litmus test).
+   X1/X2 are read-modify-writes of one word, so one of them comes first:
+   X1 first, then X2 acquires what X1 released and the second look finds
+   the element; X2 first, then X1 sees 1 and rings.
 
    The state word lies in memory that both sides map, the eventfd is
    inherited or passed; so a bell works between processes too.
