@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_NET_QUIC_CERT_H
+#define TDM_NET_QUIC_CERT_H
+
+/* The server's certificate.  An operator gives files; where there are
+   none a self-signed one is made at first start (ECDSA P-256, valid for
+   825 days or less) and kept, so that clients may pin its fingerprint.
+   Boot time only; runs before any tile. */
+
+#include "appliance/base/status.h"
+
+#define TDM_CERT_DAYS_MAX    825u
+#define TDM_CERT_NAME_MAX    16u /* subject alternative names */
+#define TDM_CERT_FINGERPRINT 32u /* SHA-256 of the DER certificate */
+
+typedef struct tdm_cert_config {
+    const char *cert_file;               /* PEM, written 0644 */
+    const char *key_file;                /* PEM, written 0600 */
+    const char *name[TDM_CERT_NAME_MAX]; /* DNS names and IP addresses in text */
+    uint32_t name_cnt;                   /* at least one */
+    uint32_t days;                       /* 1..TDM_CERT_DAYS_MAX; 0: the most */
+    int64_t wall_s;                      /* civil time now */
+} tdm_cert_config_t;
+
+/* tdm_cert_ensure does nothing where both files exist, makes both where
+   neither does (*is_made says so), and refuses where only one does. */
+TDM_MUST_USE tdm_status_t tdm_cert_ensure(const tdm_cert_config_t *cfg, int *is_made,
+                                          tdm_error_t *err);
+
+/* tdm_cert_fingerprint gives the SHA-256 of the first certificate of a PEM
+   file. */
+TDM_MUST_USE tdm_status_t tdm_cert_fingerprint(const char *cert_file,
+                                               uint8_t out[TDM_CERT_FINGERPRINT], tdm_error_t *err);
+
+#endif /* TDM_NET_QUIC_CERT_H */
