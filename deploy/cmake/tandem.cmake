@@ -58,6 +58,18 @@ endfunction()
 function(tdm_module room)
   cmake_parse_arguments(M "" "" "SOURCES;HEADERS;DEPS;PKG;LIBS" ${ARGN})
   tdm_arrow_check(${room} ${M_DEPS})
+  foreach(f ${M_SOURCES} ${M_HEADERS}) # BRINGUP
+    if(NOT EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/${f} AND NOT IS_ABSOLUTE ${f}) # BRINGUP
+      message(WARNING "bring-up: ${room} lacks ${f}, room left out") # BRINGUP
+      return() # BRINGUP
+    endif() # BRINGUP
+  endforeach() # BRINGUP
+  foreach(dep ${M_DEPS}) # BRINGUP
+    if(NOT TARGET tdm_${dep}) # BRINGUP
+      message(WARNING "bring-up: ${room} waits for ${dep}, room left out") # BRINGUP
+      return() # BRINGUP
+    endif() # BRINGUP
+  endforeach() # BRINGUP
   if(NOT M_SOURCES)
     file(CONFIGURE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/${room}_empty.c
       CONTENT "typedef int tdm_${room}_has_headers_only_t;\n")
@@ -91,6 +103,11 @@ endfunction()
 # makes one cmocka program and one CTest entry of the same name.
 function(tdm_test name)
   cmake_parse_arguments(T "" "TIMEOUT" "SOURCES;LABELS;DEPS;PKG;LIBS;ARGS" ${ARGN})
+  foreach(f ${T_SOURCES}) # BRINGUP
+    if(NOT EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/${f} AND NOT IS_ABSOLUTE ${f}) # BRINGUP
+      return() # BRINGUP
+    endif() # BRINGUP
+  endforeach() # BRINGUP
   foreach(dep ${T_DEPS})
     if(NOT TARGET tdm_${dep})
       return()

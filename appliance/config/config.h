@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_CONFIG_CONFIG_H
+#define TDM_CONFIG_CONFIG_H
+
+/* tdm_config_t is the whole effective configuration: built-in defaults,
+   then a JSON file, then --set section.key=value, each checked against
+   config.def.  An unknown key, a wrong type or a number out of range
+   refuses the start and names the key; nothing is half applied.  boot
+   hands each module its own struct made from this one; no other room but
+   the programs includes it. */
+
+#include "appliance/base/status.h"
+
+#define TDM_U64(section, key, def, min, max, help) uint64_t section##_##key;
+#define TDM_STR(section, key, def, bytes, help)    char section##_##key[bytes];
+#define TDM_ENUM(section, key, def, values, help)  uint32_t section##_##key;
+typedef struct tdm_config {
+#include "appliance/config/config.def"
+} tdm_config_t;
+#undef TDM_U64
+#undef TDM_STR
+#undef TDM_ENUM
+
+/* tdm_config_default fills in the built-in values. */
+void tdm_config_default(tdm_config_t *config);
+
+/* tdm_config_load merges a JSON file, at most 1 MiB, into config.  On an
+   error config is unchanged; the sentence has the line, or the key and
+   what it takes. */
+TDM_MUST_USE tdm_status_t tdm_config_load(tdm_config_t *config, const char *path, tdm_error_t *err);
+
+/* tdm_config_set merges one "section.key=value". */
+TDM_MUST_USE tdm_status_t tdm_config_set(tdm_config_t *config, const char *assignment,
+                                         tdm_error_t *err);
+
+/* tdm_config_check refuses what single keys cannot show: powers of two,
+   limits that exceed one another. */
+TDM_MUST_USE tdm_status_t tdm_config_check(const tdm_config_t *config, tdm_error_t *err);
+
+/* tdm_config_print writes every key with its value as JSON into buf and
+   returns the bytes needed, as snprintf does. */
+size_t tdm_config_print(const tdm_config_t *config, char *buf, size_t buf_sz);
+
+/* tdm_config_help writes a line per key: name, default, range, help. */
+size_t tdm_config_help(char *buf, size_t buf_sz);
+
+/* tdm_config_value gives the name of an enum key's value, as in the file;
+   NULL where section.key is no enum key. */
+const char *tdm_config_value(const tdm_config_t *config, const char *name);
+
+#endif /* TDM_CONFIG_CONFIG_H */
