@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "appliance/model/dummy.h"
+
+#include "appliance/base/rng.h"
+#include "appliance/model/dequant.h"
+#include "appliance/model/layout_private.h"
+
+#include <math.h>
+#include <string.h>
+
+static const struct {
+    const char *name;
+    tdm_shape_t shape;
+} known[] = {
+    {"llama-3-8b",
+     {.layer_cnt = 32,
+      .hidden = 4096,
+      .nhead_q = 32,
+      .nhead_kv = 8,
+      .head_dim = 128,
+      .ffn = 14336,
+      .vocab = 128256,
+      .context = 8192,
+      .rms_eps = 1e-5f,
+      .rope_theta = 500000,
+      .rope_factor = 1}},
+    {"llama-2-7b",
+     {.layer_cnt = 32,
+      .hidden = 4096,
+      .nhead_q = 32,
+      .nhead_kv = 32,
+      .head_dim = 128,
+      .ffn = 11008,
+      .vocab = 32000,
+      .context = 4096,
+      .rms_eps = 1e-5f,
+      .rope_theta = 10000,
+      .rope_factor = 1}},
+    {"yi-6b",
+     {.layer_cnt = 32,
+      .hidden = 4096,
+      .nhead_q = 32,
+      .nhead_kv = 4,
+      .head_dim = 128,
+      .ffn = 11008,
+      .vocab = 64000,
+      .context = 4096,
+      .rms_eps = 1e-5f,
+      .rope_theta = 5000000,
+      .rope_factor = 1}},
+    {"tiny",
+     {.layer_cnt = 2,
+      .hidden = 128,
+      .nhead_q = 4,
+      .nhead_kv = 2,
+      .head_dim = 64,
+      .ffn = 256,
+      .vocab = 512,
+      .context = 4096,
+      .rms_eps = 1e-5f,
+      .rope_theta = 10000,
+      .rope_factor = 1}},
+};
+
+tdm_status_t tdm_dummy_shape(const char *name, tdm_shape_t *shape, tdm_error_t *err) {
+    for (uint32_t i = 0; i < TDM_COUNT_OF(known); i++) {
+        if (strcmp(known[i].name, name) != 0) continue;
+        *shape = known[i].shape;
+        return TDM_OK;
+    }
+    return tdm_error_set(err, TDM_ERR_NOT_FOUND,
+                         "model: no dummy '%.40s'; there are %s, %s, %s and %s", name,
+                         known[0].name, known[1].name, known[2].name, known[3].name);
+}
+
+uint32_t tdm_dummy_syllable(uint32_t id, char out[4]) {
+    static const char onset[] = "bcdfghjklmnprstvwz";
+    static const char nucleus[][3] = {"a",  "e",  "i",  "o",  "u",  "ai", "ea",
+                                      "ie", "oa", "ou", "ay", "ee", "oo", "y"};
+    uint32_t k = (id - TDM_DUMMY_SYLLABLE) % (uint32_t)((sizeof onset - 1) * TDM_COUNT_OF(nucleus));
+    const char *n = nucleus[k % TDM_COUNT_OF(nucleus)];
+    out[0] = onset[k / TDM_COUNT_OF(nucleus)];
+    out[1] = n[0];
+    out[2] = n[1];
+    out[3] = 0;
+    return n[1] ? 3 : 2;
+}
+
+/* fill_matrix draws uniform weights of standard deviation 1/sqrt(cols), so
+   that activations keep their size from layer to layer: int16 draws times
+   a scale, four to a step of the generator. */
+static void fill_matrix(tdm_rng_t *rng, uint64_t cnt, uint64_t cols, tdm_bf16_t *dst) {
+    float scale = sqrtf(3.0f / (float)cols) / 32768.0f;
+    uint64_t bits = 0;
+    for (uint64_t i = 0; i < cnt; i++, bits >>= 16) {
+        if (i % 4 == 0) bits = tdm_rng_next(rng);
+        dst[i] = tdm_bf16_from_f32((float)(int16_t)(bits & 0xffff) * scale);
+    }
+}
+
+static int prints(uint64_t id) {
+    return (id >= 0x20 && id < 0x7f) || id >= TDM_DUMMY_SYLLABLE;
+}
+
+tdm_status_t tdm_dummy_fill(const tdm_shape_t *shape, uint64_t seed, tdm_arena_t *arena,
+                            tdm_progress_fn progress, void *ctx, tdm_weights_t *w,
+                            tdm_error_t *err) {
+    memset(w, 0, sizeof *w);
+    w->shape = *shape;
+    uint64_t done_sz = 0, total_sz = tdm_weights_sz(shape);
+    for (uint32_t i = 0; i < tdm_item_cnt(shape); i++) {
+        tdm_item_t item;
+        tdm_item_get(shape, i, &item);
+        void *dst = tdm_item_take(&item, arena, w);
+        if (!dst)
+            return tdm_error_set(err, TDM_ERR_NOMEM, "model: the arena ends at tensor %s",
+                                 item.name);
+        tdm_rng_t rng = {tdm_rng_at(seed, i)};
+        if (item.kind == TDM_ITEM_NORM)
+            for (uint64_t k = 0; k < item.cols; k++) ((float *)dst)[k] = 1.0f;
+        else
+            fill_matrix(&rng, item.rows * item.cols, item.cols, dst);
+        if (item.kind == TDM_ITEM_HEAD)
+            for (uint64_t id = 0; id < item.rows; id++)
+                if (!prints(id))
+                    memset((tdm_bf16_t *)dst + id * item.cols, 0, item.cols * sizeof(tdm_bf16_t));
+        done_sz = TDM_MIN(done_sz + item.sz, total_sz);
+        if (progress) progress(ctx, done_sz, total_sz);
+    }
+    if (shape->is_tied) w->lm_head = w->embed;
+    if (progress) progress(ctx, total_sz, total_sz);
+    return TDM_OK;
+}

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "appliance/base/check.h"
+#include "appliance/base/size.h"
+#include "appliance/model/layout_private.h"
+#include "appliance/model/weights.h"
+
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+typedef enum dim { ONE, HIDDEN, QUERY, KEY, FFN } dim_t;
+
+typedef struct row {
+    const char *name; /* of the tensor, after "blk.<layer>." */
+    tdm_item_kind_t kind;
+    dim_t rows, cols;
+    uint32_t field;
+} row_t;
+
+#define FIELD(f) (uint32_t) offsetof(tdm_layer_weights_t, f)
+static const row_t layer_row[] = {
+    {"attn_norm", TDM_ITEM_NORM, ONE, HIDDEN, FIELD(attn_norm)},
+    {"attn_q", TDM_ITEM_ROTARY, QUERY, HIDDEN, FIELD(wq)},
+    {"attn_k", TDM_ITEM_ROTARY, KEY, HIDDEN, FIELD(wk)},
+    {"attn_v", TDM_ITEM_MATRIX, KEY, HIDDEN, FIELD(wv)},
+    {"attn_output", TDM_ITEM_MATRIX, HIDDEN, QUERY, FIELD(wo)},
+    {"ffn_norm", TDM_ITEM_NORM, ONE, HIDDEN, FIELD(ffn_norm)},
+    {"ffn_gate", TDM_ITEM_MATRIX, FFN, HIDDEN, FIELD(w_gate)},
+    {"ffn_up", TDM_ITEM_MATRIX, FFN, HIDDEN, FIELD(w_up)},
+    {"ffn_down", TDM_ITEM_MATRIX, HIDDEN, FFN, FIELD(w_down)},
+};
+#undef FIELD
+#define LAYER_ROW_CNT ((uint32_t)TDM_COUNT_OF(layer_row))
+
+static uint64_t dim_of(const tdm_shape_t *s, dim_t d) {
+    switch (d) {
+    case HIDDEN: return s->hidden;
+    case QUERY: return (uint64_t)s->nhead_q * s->head_dim;
+    case KEY: return (uint64_t)s->nhead_kv * s->head_dim;
+    case FFN: return s->ffn;
+    case ONE: break;
+    }
+    return 1;
+}
+
+uint32_t tdm_item_cnt(const tdm_shape_t *shape) {
+    return 2 + shape->layer_cnt * LAYER_ROW_CNT + !shape->is_tied;
+}
+
+void tdm_item_get(const tdm_shape_t *shape, uint32_t idx, tdm_item_t *item) {
+    uint32_t cnt = tdm_item_cnt(shape);
+    TDM_CHECK(idx < cnt);
+    memset(item, 0, sizeof *item);
+    uint32_t layers_end = 1 + shape->layer_cnt * LAYER_ROW_CNT;
+    if (idx > 0 && idx < layers_end) {
+        const row_t *r = &layer_row[(idx - 1) % LAYER_ROW_CNT];
+        item->layer = (idx - 1) / LAYER_ROW_CNT;
+        (void)snprintf(item->name, sizeof item->name, "blk.%u.%s.weight", item->layer, r->name);
+        item->kind = r->kind;
+        item->rows = dim_of(shape, r->rows);
+        item->cols = dim_of(shape, r->cols);
+        item->field = r->field;
+    } else {
+        const char *name = "token_embd.weight";
+        item->layer = UINT32_MAX;
+        item->kind = TDM_ITEM_MATRIX;
+        item->rows = shape->vocab;
+        item->cols = shape->hidden;
+        item->field = (uint32_t)offsetof(tdm_weights_t, embed);
+        if (idx == layers_end) {
+            name = "output_norm.weight";
+            item->kind = TDM_ITEM_NORM;
+            item->rows = 1;
+            item->field = (uint32_t)offsetof(tdm_weights_t, out_norm);
+        } else if (idx > layers_end) {
+            name = "output.weight";
+            item->kind = TDM_ITEM_HEAD;
+            item->field = (uint32_t)offsetof(tdm_weights_t, lm_head);
+        }
+        (void)snprintf(item->name, sizeof item->name, "%s", name);
+    }
+    uint64_t elem_sz = item->kind == TDM_ITEM_NORM ? sizeof(float) : sizeof(tdm_bf16_t);
+    item->sz = item->rows * item->cols * elem_sz;
+}
+
+void *tdm_item_take(const tdm_item_t *item, tdm_arena_t *arena, tdm_weights_t *w) {
+    void *p = tdm_arena_take(arena, item->sz, TDM_CACHE_LINE);
+    if (!p) return NULL;
+    char *base = item->layer == UINT32_MAX ? (char *)w : (char *)&w->layer[item->layer];
+    memcpy(base + item->field, &p, sizeof p);
+    return p;
+}
+
+uint64_t tdm_weights_sz(const tdm_shape_t *shape) {
+    uint64_t sz = 0;
+    for (uint32_t i = 0; i < tdm_item_cnt(shape); i++) {
+        tdm_item_t item;
+        tdm_item_get(shape, i, &item);
+        sz = tdm_size_align(sz, TDM_CACHE_LINE) + item.sz;
+    }
+    return sz;
+}

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "appliance/model/weights.h"
+
+#include "appliance/base/check.h"
+#include "appliance/model/dequant.h"
+#include "appliance/model/layout_private.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* half_split_row tells where row r of a rotary matrix goes: the file keeps
+   the two rows of a pair side by side, the kernels half a head apart. */
+static uint64_t half_split_row(uint64_t r, uint32_t head_dim) {
+    uint64_t in_head = r % head_dim;
+    return r - in_head + in_head / 2 + (in_head % 2) * (head_dim / 2);
+}
+
+/* round_row rounds one row; 0 where a weight is or becomes non-finite. */
+static int round_row(const float *src, uint64_t cnt, tdm_bf16_t *dst) {
+    uint32_t bad = 0;
+    for (uint64_t i = 0; i < cnt; i++) {
+        dst[i] = tdm_bf16_from_f32(src[i]);
+        bad |= (dst[i] & 0x7f80u) == 0x7f80u;
+    }
+    return bad == 0;
+}
+
+static int round_norm(const float *src, uint64_t cnt, float *dst) {
+    int is_finite = 1;
+    for (uint64_t i = 0; i < cnt; i++) {
+        tdm_bf16_t v = tdm_bf16_from_f32(src[i]);
+        dst[i] = tdm_f32_from_bf16(v);
+        is_finite &= (v & 0x7f80u) != 0x7f80u;
+    }
+    return is_finite;
+}
+
+static tdm_status_t load_item(const tdm_gguf_tensor_t *t, const tdm_item_t *item,
+                              const tdm_shape_t *shape, float *row, void *dst, tdm_error_t *err) {
+    uint64_t row_sz = t->sz / item->rows;
+    int is_finite = 1;
+    for (uint64_t r = 0; is_finite && r < item->rows; r++) {
+        tdm_dequant_f32(t->dtype, t->bytes + r * row_sz, item->cols, row);
+        if (item->kind == TDM_ITEM_NORM) {
+            is_finite = round_norm(row, item->cols, dst);
+            continue;
+        }
+        uint64_t to = item->kind == TDM_ITEM_ROTARY ? half_split_row(r, shape->head_dim) : r;
+        is_finite = round_row(row, item->cols, (tdm_bf16_t *)dst + to * item->cols);
+    }
+    if (is_finite) return TDM_OK;
+    return tdm_error_set(err, TDM_ERR_CORRUPT, "model: tensor %s has a weight that is not finite",
+                         item->name);
+}
+
+tdm_status_t tdm_weights_load(const tdm_gguf_t *g, const tdm_shape_t *shape, tdm_arena_t *arena,
+                              tdm_progress_fn progress, void *ctx, tdm_weights_t *w,
+                              tdm_error_t *err) {
+    memset(w, 0, sizeof *w);
+    w->shape = *shape;
+    uint32_t cols_max = TDM_MAX(shape->hidden, shape->ffn);
+    cols_max = TDM_MAX(cols_max, shape->nhead_q * shape->head_dim);
+    float *row = malloc((uint64_t)cols_max * sizeof *row);
+    if (!row) return tdm_error_set(err, TDM_ERR_NOMEM, "model: no memory for a row");
+
+    uint64_t done_sz = 0, total_sz = tdm_weights_sz(shape);
+    tdm_status_t st = TDM_OK;
+    for (uint32_t i = 0; st == TDM_OK && i < tdm_item_cnt(shape); i++) {
+        tdm_item_t item;
+        tdm_item_get(shape, i, &item);
+        const tdm_gguf_tensor_t *t = tdm_gguf_tensor(g, item.name);
+        TDM_CHECK(t && t->dim[0] == item.cols && t->dim[1] == item.rows);
+        void *dst = tdm_item_take(&item, arena, w);
+        if (!dst) {
+            st = tdm_error_set(err, TDM_ERR_NOMEM, "model: the arena ends at tensor %s", item.name);
+            break;
+        }
+        st = load_item(t, &item, shape, row, dst, err);
+        done_sz = TDM_MIN(done_sz + item.sz, total_sz);
+        if (progress) progress(ctx, done_sz, total_sz);
+    }
+    free(row);
+    if (shape->is_tied) w->lm_head = w->embed;
+    if (st == TDM_OK && progress) progress(ctx, total_sz, total_sz);
+    return st;
+}
