@@ -98,6 +98,34 @@ function(tdm_module room)
   target_link_libraries(tdm_${room} PRIVATE ${M_LIBS})
 endfunction()
 
+# tdm_program(<name> <row> SOURCES f.c... DEPS room... [PKG pkg...] [LIBS lib...])
+# makes an executable; <row> is its row in TDM_ARROWS.  A room that this
+# machine cannot build (kernels_cuda without nvcc) is left out; TDM_HAS_CUDA
+# tells the program.
+function(tdm_program name row)
+  cmake_parse_arguments(P "" "" "SOURCES;DEPS;PKG;LIBS" ${ARGN})
+  tdm_arrow_check(${row} ${P_DEPS})
+  add_executable(${name} ${P_SOURCES})
+  target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR})
+  target_link_libraries(${name} PRIVATE tdm_warnings tdm_base tdm_abi Threads::Threads m)
+  target_compile_definitions(${name} PRIVATE TDM_VERSION="${PROJECT_VERSION}")
+  foreach(dep ${P_DEPS})
+    if(TARGET tdm_${dep})
+      target_link_libraries(${name} PRIVATE tdm_${dep})
+    endif()
+  endforeach()
+  if(TARGET tdm_kernels_cuda AND "kernels_cuda" IN_LIST P_DEPS)
+    target_compile_definitions(${name} PRIVATE TDM_HAS_CUDA=1)
+  endif()
+  foreach(pkg ${P_PKG})
+    string(MAKE_C_IDENTIFIER ${pkg} id)
+    pkg_check_modules(${id} REQUIRED IMPORTED_TARGET GLOBAL ${pkg})
+    target_link_libraries(${name} PRIVATE PkgConfig::${id})
+  endforeach()
+  target_link_libraries(${name} PRIVATE ${P_LIBS})
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
+endfunction()
+
 # tdm_test(<name> SOURCES f.c... LABELS host|dpdk|model|slow... [DEPS room...]
 #          [PKG pkg...] [LIBS lib...] [TIMEOUT s])
 # makes one cmocka program and one CTest entry of the same name.

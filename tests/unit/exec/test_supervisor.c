@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Goal: an executor's life is seen by all sides in order, whatever ends
+   it, and a plan comes back as a result through the channel.
+   Method: this program is its own tandem-exec (as a process) with a fake
+   backend that obeys the plan's variant; a fake scheduler tile
+   acknowledges lives.  Real time bounds only the waits. */
+#include "appliance/abi/reasons.h"
+#include "appliance/base/atomic.h"
+#include "appliance/base/clock.h"
+#include "appliance/exec/supervisor.h"
+#include "appliance/exec/worker.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { DO_ECHO, DO_EXIT, DO_CRASH, DO_HANG, DO_REFUSE };
+
+static tdm_status_t fake_run(tdm_backend_t *b, const tdm_plan_t *plan, tdm_result_t *result,
+                             tdm_error_t *err) {
+    (void)b;
+    result->iteration = plan->iteration;
+    result->epoch = plan->epoch;
+    result->fault = 0;
+    switch (plan->variant) {
+    case DO_EXIT: _exit(9);
+    case DO_CRASH: (void)raise(SIGKILL); break;
+    case DO_HANG:
+        for (;;) (void)pause();
+    case DO_REFUSE:
+        result->fault = TDM_FAULT_executor_protocol;
+        return tdm_error_set(err, TDM_ERR_CORRUPT, "refused for the test");
+    default: break;
+    }
+    return TDM_OK;
+}
+
+static void fake_destroy(tdm_backend_t *b) {
+    (void)b;
+}
+
+static const tdm_backend_ops_t fake_ops = {fake_run, fake_destroy};
+
+static void fake_main(tdm_channel_t *c, const uint32_t *stop) {
+    tdm_error_t err = {0};
+    tdm_backend_t backend = {.ops = &fake_ops, .info = {.name = "fake", .isa = "none"}};
+    if (strcmp(c->head->spec.model, "bad") == 0) {
+        (void)tdm_error_set(&err, TDM_ERR_CORRUPT, "no such weights");
+        tdm_worker_fail(c, &err);
+        return;
+    }
+    (void)!tdm_worker_run(c, &backend, TDM_POLL_ADAPTIVE, stop, &err);
+}
+
+static int executor_process(char **argv) {
+    tdm_channel_t c;
+    tdm_error_t err = {0};
+    if (tdm_channel_attach(&c, atoi(argv[2]), atoi(argv[3]), atoi(argv[4]), &err) != TDM_OK)
+        return 2;
+    fake_main(&c, NULL);
+    tdm_channel_close(&c);
+    return 3;
+}
+
+typedef struct rig {
+    tdm_channel_t channel;
+    tdm_life_t life;
+    tdm_supervisor_t sup;
+} rig_t;
+
+static void rig_open(rig_t *r, const char *model, int is_process, uint32_t restart_max) {
+    tdm_error_t err = {0};
+    tdm_exec_spec_t spec = {.poll_mode = TDM_POLL_ADAPTIVE};
+    memset(r, 0, sizeof *r);
+    (void)snprintf(spec.model, sizeof spec.model, "%s", model);
+    assert_int_equal(tdm_channel_open(&r->channel, TDM_ARENA_SHARED, &spec, &err), TDM_OK);
+    const tdm_supervisor_config_t config = {
+        .program = is_process ? "/proc/self/exe" : NULL,
+        .thread_main = fake_main,
+        .restart_max = restart_max,
+        .restart_window_ns = 600 * TDM_NS_PER_S,
+        .pause_ns = TDM_NS_PER_MS,
+    };
+    tdm_supervisor_init(&r->sup, &config, &r->channel, &r->life);
+}
+
+static void rig_close(rig_t *r) {
+    tdm_supervisor_stop(&r->sup);
+    tdm_channel_close(&r->channel);
+}
+
+/* until polls the supervisor, playing the scheduler tile, until state. */
+static void until(rig_t *r, tdm_supervisor_state_t state) {
+    int64_t give_up = tdm_clock_now_ns() + 20 * TDM_NS_PER_S;
+    for (;;) {
+        int64_t now_ns = tdm_clock_now_ns();
+        if (tdm_supervisor_poll(&r->sup, now_ns) == state) return;
+        tdm_store_release(&r->life.ack, tdm_load_acquire(&r->life.epoch));
+        if (now_ns > give_up) fail_msg("state %d instead of %d", r->sup.state, state);
+        (void)usleep(500);
+    }
+}
+
+static void send_plan(rig_t *r, uint32_t variant, uint64_t iteration) {
+    uint32_t k = (uint32_t)(iteration % TDM_CHANNEL_DEPTH);
+    memset(r->channel.plan[k], 0, sizeof(tdm_plan_t));
+    r->channel.plan[k]->iteration = iteration;
+    r->channel.plan[k]->epoch = r->life.epoch;
+    r->channel.plan[k]->variant = variant;
+    assert_true(tdm_lane_push(r->channel.plans, &k));
+    tdm_doorbell_ring(&r->channel.exec_bell);
+}
+
+static const tdm_result_t *next_result(rig_t *r) {
+    int64_t give_up = tdm_clock_now_ns() + 10 * TDM_NS_PER_S;
+    uint32_t k;
+    while (!tdm_lane_pop(r->channel.results, &k)) {
+        tdm_doorbell_arm(&r->channel.sched_bell);
+        if (tdm_lane_cnt(r->channel.results)) {
+            tdm_doorbell_disarm(&r->channel.sched_bell);
+            continue;
+        }
+        assert_true(tdm_doorbell_sleep(&r->channel.sched_bell, -1, 10 * TDM_NS_PER_S));
+        assert_true(tdm_clock_now_ns() < give_up);
+    }
+    return r->channel.result[k];
+}
+
+static void plans_come_back_in_order(int is_process) {
+    rig_t r;
+    rig_open(&r, "good", is_process, 0);
+    until(&r, TDM_SUPERVISOR_SERVING);
+    until(&r, TDM_SUPERVISOR_SERVING);
+    send_plan(&r, DO_ECHO, 1);
+    for (uint64_t i = 1; i <= 200; i++) {
+        send_plan(&r, DO_ECHO, i + 1);
+        assert_int_equal(next_result(&r)->iteration, i);
+    }
+    rig_close(&r);
+}
+
+static void plans_come_back_in_order_from_a_thread(void **state) {
+    (void)state;
+    plans_come_back_in_order(0);
+}
+
+static void plans_come_back_in_order_from_a_process(void **state) {
+    (void)state;
+    plans_come_back_in_order(1);
+}
+
+static void a_dead_executor_is_replaced_after_the_tile_let_go(void **state) {
+    (void)state;
+    static const uint32_t how[] = {DO_EXIT, DO_CRASH, DO_REFUSE};
+    rig_t r;
+    rig_open(&r, "good", 1, 3);
+    for (uint32_t i = 0; i < 3; i++) {
+        until(&r, TDM_SUPERVISOR_SERVING);
+        assert_int_equal(r.life.epoch, i + 1);
+        tdm_store_release(&r.life.ack, r.life.epoch);
+        send_plan(&r, how[i], 1);
+        while (tdm_supervisor_poll(&r.sup, tdm_clock_now_ns()) == TDM_SUPERVISOR_SERVING)
+            (void)usleep(500);
+        assert_int_equal(r.life.epoch, 0);
+        for (int k = 0; k < 5; k++) /* not acknowledged: nothing moves */
+            assert_int_equal(tdm_supervisor_poll(&r.sup, tdm_clock_now_ns()),
+                             TDM_SUPERVISOR_ENDING);
+    }
+    until(&r, TDM_SUPERVISOR_SERVING);
+    assert_int_equal(r.sup.exit_cnt, 3);
+    assert_int_equal(tdm_lane_cnt(r.channel.plans), 0);
+    rig_close(&r);
+}
+
+static void a_hung_executor_is_killed_when_asked(void **state) {
+    (void)state;
+    rig_t r;
+    rig_open(&r, "good", 1, 1);
+    until(&r, TDM_SUPERVISOR_SERVING);
+    send_plan(&r, DO_HANG, 1);
+    r.life.kill_reason = TDM_FAULT_executor_hang;
+    tdm_store_release(&r.life.kill, 1u);
+    until(&r, TDM_SUPERVISOR_WAITING);
+    assert_int_equal(r.sup.kill_cnt, 1);
+    assert_non_null(strstr(r.sup.last.text, "watchdog"));
+    until(&r, TDM_SUPERVISOR_SERVING); /* the old request does not hit the new life */
+    for (int i = 0; i < 5; i++)
+        assert_int_equal(tdm_supervisor_poll(&r.sup, tdm_clock_now_ns()), TDM_SUPERVISOR_SERVING);
+    rig_close(&r);
+}
+
+static void restarts_are_bounded(void **state) {
+    (void)state;
+    rig_t r;
+    rig_open(&r, "good", 1, 2);
+    for (uint32_t life = 1; life <= 3; life++) {
+        until(&r, TDM_SUPERVISOR_SERVING);
+        tdm_store_release(&r.life.ack, r.life.epoch);
+        send_plan(&r, DO_EXIT, 1);
+        while (tdm_supervisor_poll(&r.sup, tdm_clock_now_ns()) == TDM_SUPERVISOR_SERVING)
+            (void)usleep(500);
+    }
+    until(&r, TDM_SUPERVISOR_FAILED);
+    assert_int_equal(r.sup.epoch, 3);
+    rig_close(&r);
+}
+
+static void what_a_restart_cannot_mend_is_final(void **state) {
+    (void)state;
+    for (int is_process = 0; is_process < 2; is_process++) {
+        rig_t r;
+        rig_open(&r, "bad", is_process, 100);
+        until(&r, TDM_SUPERVISOR_FAILED);
+        assert_string_equal(r.sup.last.text, "no such weights");
+        rig_close(&r);
+    }
+}
+
+static void a_missing_program_is_a_bounded_failure(void **state) {
+    (void)state;
+    rig_t r;
+    rig_open(&r, "good", 1, 1);
+    r.sup.config.program = "/nonexistent/tandem-exec";
+    until(&r, TDM_SUPERVISOR_FAILED);
+    assert_non_null(strstr(r.sup.last.text, "127"));
+    rig_close(&r);
+}
+
+static void memory_of_another_build_is_refused(void **state) {
+    (void)state;
+    rig_t r;
+    tdm_channel_t c;
+    tdm_error_t err = {0};
+    rig_open(&r, "good", 0, 0);
+    r.channel.head->plan_sz++;
+    assert_int_equal(tdm_channel_attach(&c, dup(r.channel.arena.fd), dup(r.channel.exec_bell.fd),
+                                        dup(r.channel.sched_bell.fd), &err),
+                     TDM_ERR_CORRUPT);
+    tdm_channel_close(&r.channel);
+}
+
+int main(int argc, char **argv) {
+    if (argc == 5 && strcmp(argv[1], "--channel") == 0) return executor_process(argv);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(plans_come_back_in_order_from_a_thread),
+        cmocka_unit_test(plans_come_back_in_order_from_a_process),
+        cmocka_unit_test(a_dead_executor_is_replaced_after_the_tile_let_go),
+        cmocka_unit_test(a_hung_executor_is_killed_when_asked),
+        cmocka_unit_test(restarts_are_bounded),
+        cmocka_unit_test(what_a_restart_cannot_mend_is_final),
+        cmocka_unit_test(a_missing_program_is_a_bounded_failure),
+        cmocka_unit_test(memory_of_another_build_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
