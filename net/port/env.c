@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "net/port/port_private.h"
+
+#include "appliance/base/arena.h"
+#include "appliance/base/size.h"
+
+#include <pthread.h>
+#include <rte_eal.h>
+#include <rte_errno.h>
+#include <rte_log.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define MIB (1024u * 1024u)
+/* EAL's own tables, device queues and the pool's ring, with room to
+   spare: about 6 MiB were seen with one TAP and 8191 buffers. */
+#define ENV_OWN_MIB 16u
+/* Object header, trailer and alignment that rte_mempool adds to each
+   buffer, and its slot in the free ring. */
+#define MBUF_OVERHEAD_SZ 256u
+
+static uint32_t mbuf_data_room(uint16_t mtu) {
+    uint32_t frame_sz = TDM_MAX((uint32_t)mtu + 18u, 2048u);
+    return TDM_PORT_HEADROOM + (uint32_t)tdm_size_align(frame_sz, 64);
+}
+
+uint32_t tdm_port_memory_mb(uint32_t mbuf_cnt, uint16_t mtu) {
+    uint64_t each = sizeof(struct rte_mbuf) + mbuf_data_room(mtu) + MBUF_OVERHEAD_SZ;
+    return (uint32_t)tdm_ceil_div(mbuf_cnt * each, MIB) + ENV_OWN_MIB;
+}
+
+/* hugepages_check refuses before EAL has a chance to fail at length. */
+static tdm_status_t hugepages_check(uint32_t memory_mb, tdm_error_t *err) {
+    uint64_t page_sz, total_cnt, free_cnt;
+    tdm_hugepages_read(&page_sz, &total_cnt, &free_cnt);
+    if (page_sz == 0)
+        return tdm_error_set(err, TDM_ERR_UNSUPPORTED,
+                             "hugepages: this kernel has none; run with ordinary pages (no_huge)");
+    uint64_t need_cnt = tdm_ceil_div((uint64_t)memory_mb * MIB, page_sz);
+    if (free_cnt >= need_cnt) return TDM_OK;
+    return tdm_error_set(err, TDM_ERR_NOMEM,
+                         "hugepages: have %llu free of %llu, need %llu of %llu KiB for packets; "
+                         "sysctl -w vm.nr_hugepages=%llu",
+                         (unsigned long long)free_cnt, (unsigned long long)total_cnt,
+                         (unsigned long long)need_cnt, (unsigned long long)(page_sz / 1024),
+                         (unsigned long long)(total_cnt - free_cnt + need_cnt));
+}
+
+static uint32_t first_cpu(const cpu_set_t *set) {
+    for (uint32_t i = 0; i < CPU_SETSIZE; i++)
+        if (CPU_ISSET(i, set)) return i;
+    return 0;
+}
+
+tdm_status_t tdm_port_env_start(const tdm_port_env_config_t *config, tdm_error_t *err) {
+    if (config->memory_mb == 0)
+        return tdm_error_set(err, TDM_ERR_INVAL, "packets: memory of 0 MiB");
+    if (!config->is_no_huge) {
+        tdm_status_t st = hugepages_check(config->memory_mb, err);
+        if (st != TDM_OK) return st;
+    }
+
+    /* EAL binds the calling thread to its first lcore; boot decides who
+       runs where, so the old affinity comes back afterwards. */
+    cpu_set_t before;
+    if (pthread_getaffinity_np(pthread_self(), sizeof before, &before) != 0) CPU_ZERO(&before);
+    char prefix[80], memory[16], cpu[16];
+    if (config->file_prefix != NULL)
+        snprintf(prefix, sizeof prefix, "--file-prefix=%.60s", config->file_prefix);
+    else
+        snprintf(prefix, sizeof prefix, "--file-prefix=tandem%ld", (long)getpid());
+    snprintf(memory, sizeof memory, "%u", config->memory_mb);
+    snprintf(cpu, sizeof cpu, "%u", first_cpu(&before));
+
+    char program[] = "tandem", no_pci[] = "--no-pci", va[] = "--iova-mode=va";
+    char no_telemetry[] = "--no-telemetry", lcore[] = "-l", m[] = "-m";
+    char pages_huge[] = "--in-memory", pages_plain[] = "--no-huge";
+    char no_shconf[] = "--no-shconf";
+    /* The TAP driver reports at error level what it then does without: a
+       queueing discipline, secondary processes. */
+    char quiet[] = "--log-level=*:error", quiet_tap[] = "--log-level=pmd.net.tap:critical";
+    char loud[] = "--log-level=*:info";
+    char *argv[] = {program,
+                    config->is_no_huge ? pages_plain : pages_huge,
+                    m,
+                    memory,
+                    lcore,
+                    cpu,
+                    no_pci,
+                    va,
+                    no_telemetry,
+                    no_shconf,
+                    prefix,
+                    config->is_debug ? loud : quiet,
+                    config->is_debug ? loud : quiet_tap,
+                    NULL};
+    if (!config->is_debug) rte_log_set_global_level(RTE_LOG_ERR);
+    int rc = rte_eal_init((int)TDM_COUNT_OF(argv) - 1, argv);
+    pthread_setaffinity_np(pthread_self(), sizeof before, &before);
+    if (rc < 0)
+        return tdm_error_set(err, TDM_ERR_IO,
+                             "DPDK environment: %s (network log level debug says more)",
+                             rte_strerror(rte_errno));
+    return TDM_OK;
+}
+
+void tdm_port_env_stop(void) {
+    rte_eal_cleanup();
+}

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "net/port/port_private.h"
+
+#include "appliance/base/size.h"
+
+#include <rte_errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+_Static_assert(TDM_PORT_HEADROOM == RTE_PKTMBUF_HEADROOM, "headroom is a build option of DPDK");
+
+/* How often a full transmit queue is asked again for one burst.  A
+   device frees descriptors within microseconds; more attempts would only
+   hold up the receive side.  A guess, not a measurement. */
+#define TX_ATTEMPT_MAX 8u
+
+static const port_ops_t kind_ops[TDM_PORT_KIND_CNT] = {
+    [TDM_PORT_TAP] = {"tap", ethdev_open_tap, ethdev_close, ethdev_rx, ethdev_tx, ethdev_stats},
+    [TDM_PORT_PCAP] = {"pcap", ethdev_open_pcap, ethdev_close, ethdev_rx, ethdev_tx, ethdev_stats},
+    [TDM_PORT_WIRE] = {"wire", wire_open, wire_close, wire_rx, wire_tx, wire_stats},
+    [TDM_PORT_NULL] = {"null", ethdev_open_null, ethdev_close, ethdev_rx, ethdev_tx, ethdev_stats},
+};
+
+const char *tdm_port_kind_name(tdm_port_kind_t kind) {
+    return (unsigned)kind < TDM_PORT_KIND_CNT ? kind_ops[kind].name : "unknown";
+}
+
+tdm_status_t tdm_port_kind_parse(const char *name, tdm_port_kind_t *out) {
+    for (unsigned i = 0; i < TDM_PORT_KIND_CNT; i++) {
+        if (strcmp(kind_ops[i].name, name) != 0) continue;
+        *out = (tdm_port_kind_t)i;
+        return TDM_OK;
+    }
+    return TDM_ERR_NOT_FOUND;
+}
+
+static tdm_status_t config_check(const tdm_port_config_t *c, tdm_error_t *err) {
+    if ((unsigned)c->kind >= TDM_PORT_KIND_CNT)
+        return tdm_error_set(err, TDM_ERR_INVAL, "port: unknown kind %d", (int)c->kind);
+    if (c->mtu < 1280 || c->mtu > 9000)
+        return tdm_error_set(err, TDM_ERR_INVAL, "port: mtu %u is outside 1280..9000", c->mtu);
+    if (c->rx_desc < 32 || c->tx_desc < 32 || c->rx_desc > 4096 || c->tx_desc > 4096)
+        return tdm_error_set(err, TDM_ERR_INVAL, "port: %u and %u descriptors, outside 32..4096",
+                             c->rx_desc, c->tx_desc);
+    uint32_t least = (uint32_t)c->rx_desc + c->tx_desc + 2 * TDM_PORT_BURST_MAX;
+    if (c->mbuf_cnt < least || c->mbuf_cnt > 1u << 20)
+        return tdm_error_set(err, TDM_ERR_INVAL, "port: %u packet buffers, outside %u..%u",
+                             c->mbuf_cnt, least, 1u << 20);
+    return TDM_OK;
+}
+
+static tdm_status_t pool_make(tdm_port_t *p, tdm_error_t *err) {
+    uint32_t frame_sz = TDM_MAX((uint32_t)p->c.mtu + 18u, 2048u);
+    uint32_t room = TDM_PORT_HEADROOM + (uint32_t)tdm_size_align(frame_sz, 64);
+    char name[RTE_MEMPOOL_NAMESIZE];
+    snprintf(name, sizeof name, "packets-%.16s", p->vdev_name);
+    /* One tile takes and gives; before it runs, main alone does. */
+    p->pool = rte_pktmbuf_pool_create_by_ops(name, p->c.mbuf_cnt, 0, 0, (uint16_t)room,
+                                             SOCKET_ID_ANY, "ring_sp_sc");
+    if (p->pool != NULL) return TDM_OK;
+    return tdm_error_set(err, TDM_ERR_NOMEM, "port: no memory for %u packet buffers: %s",
+                         p->c.mbuf_cnt, rte_strerror(rte_errno));
+}
+
+tdm_status_t tdm_port_open(const tdm_port_config_t *config, tdm_port_t **out, tdm_error_t *err) {
+    static unsigned opened; /* device names of one process differ */
+    tdm_status_t st = config_check(config, err);
+    if (st != TDM_OK) return st;
+    tdm_port_t *p = calloc(1, sizeof *p);
+    if (p == NULL) return tdm_error_set(err, TDM_ERR_NOMEM, "port: out of memory");
+    p->c = *config;
+    p->ops = &kind_ops[config->kind];
+    p->rx_fd = -1;
+    snprintf(p->vdev_name, sizeof p->vdev_name, "net_%s%u", p->ops->name, opened++);
+    st = pool_make(p, err);
+    if (st == TDM_OK) st = p->ops->open(p, err);
+    if (st != TDM_OK) {
+        tdm_port_close(p);
+        return st;
+    }
+    p->n.mbuf_cnt = config->mbuf_cnt;
+    *out = p;
+    return TDM_OK;
+}
+
+uint32_t tdm_port_close(tdm_port_t *p) {
+    if (p == NULL) return 0;
+    p->ops->close(p);
+    uint32_t leaked = p->pool != NULL ? rte_mempool_in_use_count(p->pool) : 0;
+    rte_mempool_free(p->pool);
+    free(p);
+    return leaked;
+}
+
+void tdm_port_mac(const tdm_port_t *p, uint8_t mac[6]) {
+    memcpy(mac, p->mac, 6);
+}
+
+int tdm_port_rx_fd(const tdm_port_t *p) {
+    return p->rx_fd;
+}
+
+/* --- hot path ------------------------------------------------------- */
+
+uint32_t tdm_port_rx(tdm_port_t *p, struct rte_mbuf **m, uint32_t cnt) {
+    uint32_t got = p->ops->rx(p, m, TDM_MIN(cnt, TDM_PORT_BURST_MAX));
+    p->n.rx_frames += got;
+    for (uint32_t i = 0; i < got; i++) p->n.rx_bytes += rte_pktmbuf_pkt_len(m[i]);
+    return got;
+}
+
+uint32_t tdm_port_tx(tdm_port_t *p, struct rte_mbuf **m, uint32_t cnt) {
+    uint32_t sent = 0;
+    for (uint32_t attempt = 0; sent < cnt && attempt < TX_ATTEMPT_MAX; attempt++) {
+        /* The device may free what it takes, so sizes are read before. */
+        uint32_t sz[TDM_PORT_BURST_MAX];
+        uint32_t offer = TDM_MIN(cnt - sent, TDM_PORT_BURST_MAX);
+        for (uint32_t i = 0; i < offer; i++) sz[i] = rte_pktmbuf_pkt_len(m[sent + i]);
+        uint32_t taken = p->ops->tx(p, m + sent, offer);
+        for (uint32_t i = 0; i < taken; i++) p->n.tx_bytes += sz[i];
+        sent += taken;
+        if (taken > 0) attempt = 0;
+    }
+    for (uint32_t i = sent; i < cnt; i++) rte_pktmbuf_free(m[i]);
+    p->n.tx_frames += sent;
+    p->n.tx_full += cnt - sent;
+    return sent;
+}
+
+struct rte_mbuf *tdm_port_mbuf_alloc(tdm_port_t *p) {
+    struct rte_mbuf *m = rte_pktmbuf_alloc(p->pool);
+    p->n.tx_no_mbuf += m == NULL;
+    return m;
+}
+
+void tdm_port_stats_read(tdm_port_t *p, tdm_port_stats_t *out) {
+    p->ops->stats(p, &p->n);
+    p->n.mbuf_used = rte_mempool_in_use_count(p->pool);
+    *out = p->n;
+}

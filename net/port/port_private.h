@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_NET_PORT_PORT_PRIVATE_H
+#define TDM_NET_PORT_PORT_PRIVATE_H
+
+/* What the files of net/port share: the port, its kind's row of calls,
+   and the kernel side of a TAP. */
+
+#include "net/port/port.h"
+
+#include <rte_mbuf.h>
+#include <rte_mempool.h>
+
+/* Frames that wait on one direction of a wire. */
+#define WIRE_DEPTH 512u
+
+typedef struct wire_fifo {
+    struct rte_mbuf *m[WIRE_DEPTH];
+    uint32_t head; /* next to write */
+    uint32_t tail; /* next to read; head - tail wait */
+} wire_fifo_t;
+
+/* One row per kind: what differs between them. */
+typedef struct port_ops {
+    const char *name;
+    tdm_status_t (*open)(tdm_port_t *p, tdm_error_t *err);
+    void (*close)(tdm_port_t *p);
+    uint32_t (*rx)(tdm_port_t *p, struct rte_mbuf **m, uint32_t cnt);
+    uint32_t (*tx)(tdm_port_t *p, struct rte_mbuf **m, uint32_t cnt);
+    /* Fills nic_missed, nic_error and no_mbuf. */
+    void (*stats)(tdm_port_t *p, tdm_port_stats_t *out);
+} port_ops_t;
+
+struct tdm_port {
+    const port_ops_t *ops;
+    tdm_port_config_t c;
+    struct rte_mempool *pool;
+    uint8_t mac[6];
+    uint16_t eth_id;
+    int is_probed; /* the vdev exists */
+    int is_started;
+    int rx_fd;
+    char vdev_name[32];
+    tdm_port_stats_t n;
+    wire_fifo_t to_port;
+    wire_fifo_t from_port;
+};
+
+/* --- ethdev.c: kinds that are DPDK devices -------------------------- */
+
+tdm_status_t ethdev_open_pcap(tdm_port_t *p, tdm_error_t *err);
+tdm_status_t ethdev_open_null(tdm_port_t *p, tdm_error_t *err);
+tdm_status_t ethdev_open_tap(tdm_port_t *p, tdm_error_t *err);
+void ethdev_close(tdm_port_t *p);
+uint32_t ethdev_rx(tdm_port_t *p, struct rte_mbuf **m, uint32_t cnt);
+uint32_t ethdev_tx(tdm_port_t *p, struct rte_mbuf **m, uint32_t cnt);
+void ethdev_stats(tdm_port_t *p, tdm_port_stats_t *out);
+
+/* --- wire.c --------------------------------------------------------- */
+
+tdm_status_t wire_open(tdm_port_t *p, tdm_error_t *err);
+void wire_close(tdm_port_t *p);
+uint32_t wire_rx(tdm_port_t *p, struct rte_mbuf **m, uint32_t cnt);
+uint32_t wire_tx(tdm_port_t *p, struct rte_mbuf **m, uint32_t cnt);
+void wire_stats(tdm_port_t *p, tdm_port_stats_t *out);
+
+/* --- tap.c: the kernel's side --------------------------------------- */
+
+typedef struct tap_address {
+    uint8_t addr[16]; /* network order */
+    uint8_t family;   /* AF_INET, AF_INET6, or 0: none */
+    uint8_t prefix;
+} tap_address_t;
+
+/* tap_address_parse reads "10.88.0.1/24"; family says which version is
+   wanted; an empty text gives none. */
+tdm_status_t tap_address_parse(const char *text, int family, tap_address_t *out, tdm_error_t *err);
+
+/* tap_check answers before anything is made: may this process make the
+   interface, is the name free, do the subnets overlap no address or
+   route.  An IPv6 address is dropped, with a log line, on a host without
+   IPv6. */
+tdm_status_t tap_check(const char *name, const tap_address_t *a4, tap_address_t *a6,
+                       tdm_error_t *err);
+
+/* tap_address_set gives the interface its addresses, after it is up. */
+tdm_status_t tap_address_set(const char *name, const tap_address_t *a, tdm_error_t *err);
+
+/* --- netlink.c ------------------------------------------------------ */
+
+/* netlink_address_add adds an address to an interface and waits for the
+   kernel's answer: 0 or an errno. */
+int netlink_address_add(uint32_t if_idx, const tap_address_t *a);
+
+/* netlink_route_each calls visit for each unicast route of the main table
+   (connected subnets included), of one family, default routes left out,
+   until it answers non-zero; 0 or an errno. */
+typedef int (*netlink_route_visit_t)(void *arg, const uint8_t *dst, uint32_t prefix,
+                                     uint32_t if_idx);
+int netlink_route_each(int family, netlink_route_visit_t visit, void *arg);
+
+#endif /* TDM_NET_PORT_PORT_PRIVATE_H */
