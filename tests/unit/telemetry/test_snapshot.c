@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Goal: snapshots merge blocks rightly and their histograms stay
+   consistent while a writer runs; quantiles are where they must be.
+   Method: two blocks, a writer thread, hand-made distributions. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "appliance/base/rng.h"
+#include "telemetry/read/journey.h"
+#include "telemetry/read/process.h"
+
+#include <pthread.h>
+#include <string.h>
+
+static tdm_block_t a, b;
+static const tdm_block_t *const both[] = {&a, &b};
+static tdm_snapshot_t snap, later;
+
+static int setup(void **state) {
+    (void)state;
+    (void)tdm_block_init(&a, "a");
+    (void)tdm_block_init(&b, "b");
+    return 0;
+}
+
+static void counters_add_and_max_gauges_do_not(void **state) {
+    (void)state;
+    tdm_count(&a, TDM_METRIC_tokens_total, TDM_LABEL_TOKEN_output, 3);
+    tdm_count(&b, TDM_METRIC_tokens_total, TDM_LABEL_TOKEN_output, 4);
+    tdm_gauge_set(&a, TDM_METRIC_ring_entries, TDM_LABEL_RING_request, 5);
+    tdm_gauge_set(&b, TDM_METRIC_ring_entries, TDM_LABEL_RING_request, 6);
+    tdm_gauge_set(&a, TDM_METRIC_ring_high_watermark_entries, TDM_LABEL_RING_request, 9);
+    tdm_gauge_set(&b, TDM_METRIC_ring_high_watermark_entries, TDM_LABEL_RING_request, 8);
+    tdm_snapshot_take(&snap, both, 2, 1);
+    assert_int_equal(tdm_snapshot_value(&snap, TDM_METRIC_tokens_total, TDM_LABEL_TOKEN_output), 7);
+    assert_int_equal(tdm_snapshot_total(&snap, TDM_METRIC_tokens_total), 7);
+    assert_int_equal(tdm_snapshot_value(&snap, TDM_METRIC_ring_entries, TDM_LABEL_RING_request),
+                     11);
+    assert_int_equal(
+        tdm_snapshot_value(&snap, TDM_METRIC_ring_high_watermark_entries, TDM_LABEL_RING_request),
+        9);
+}
+
+static void a_mirrored_counter_is_its_source(void **state) {
+    (void)state;
+    tdm_count_to(&a, TDM_METRIC_ring_enqueue_failures_total, TDM_LABEL_RING_egress, 12);
+    tdm_count_to(&a, TDM_METRIC_ring_enqueue_failures_total, TDM_LABEL_RING_egress, 15);
+    tdm_snapshot_take(&snap, both, 2, 1);
+    assert_int_equal(tdm_snapshot_total(&snap, TDM_METRIC_ring_enqueue_failures_total), 15);
+}
+
+typedef struct writer {
+    pthread_t thread;
+    uint32_t stop;
+    uint64_t cnt;
+} writer_t;
+
+static void *write_until_stopped(void *arg) {
+    writer_t *w = arg;
+    tdm_rng_t rng = {42};
+    while (!tdm_load_relaxed(&w->stop)) {
+        tdm_observe(&a, TDM_METRIC_itl_seconds, 0, tdm_rng_below(&rng, 3000000));
+        w->cnt++;
+    }
+    return NULL;
+}
+
+static void observations_never_fall_while_written(void **state) {
+    (void)state;
+    writer_t w = {0};
+    assert_int_equal(pthread_create(&w.thread, NULL, write_until_stopped, &w), 0);
+    uint64_t seen = 0;
+    for (int i = 0; i < 200; i++) {
+        tdm_snapshot_take(&snap, both, 2, 1);
+        uint64_t n = tdm_snapshot_total(&snap, TDM_METRIC_itl_seconds);
+        assert_true(n >= seen);
+        seen = n;
+    }
+    tdm_store_relaxed(&w.stop, 1u);
+    assert_int_equal(pthread_join(w.thread, NULL), 0);
+    tdm_snapshot_take(&snap, both, 2, 1);
+    assert_int_equal(tdm_snapshot_total(&snap, TDM_METRIC_itl_seconds), w.cnt);
+}
+
+static uint64_t quantile(uint32_t permille) {
+    tdm_histogram_t h;
+    tdm_snapshot_take(&snap, both, 2, 1);
+    tdm_histogram_between(&h, NULL, &snap, TDM_METRIC_itl_seconds);
+    return tdm_histogram_quantile(&h, permille);
+}
+
+static void quantiles_lie_in_the_right_bucket(void **state) {
+    (void)state;
+    assert_int_equal(quantile(990), 0);
+    for (int i = 0; i < 98; i++) tdm_observe(&a, TDM_METRIC_itl_seconds, 0, 1500000);
+    for (int i = 0; i < 2; i++) tdm_observe(&b, TDM_METRIC_itl_seconds, 3, 45000000);
+    assert_in_range(quantile(500), 1000001, 2000000);
+    assert_in_range(quantile(0), 1000001, 2000000);
+    assert_in_range(quantile(980), 2000000, 2000000);
+    assert_in_range(quantile(990), 40000001, 50000000);
+    assert_int_equal(quantile(1000), 50000000);
+}
+
+static void a_quantile_above_all_bounds_is_the_highest(void **state) {
+    (void)state;
+    tdm_observe(&a, TDM_METRIC_itl_seconds, 0, UINT64_C(99000000000));
+    assert_int_equal(quantile(500), 2500000000u);
+}
+
+static void a_journey_is_the_growth_between_two_snapshots(void **state) {
+    (void)state;
+    tdm_count(&a, TDM_METRIC_net_packets_total, TDM_LABEL_DIRECTION_rx, 100);
+    tdm_count(&a, TDM_METRIC_admission_total,
+              tdm_series2(TDM_METRIC_admission_total, TDM_LABEL_DECISION_accepted, 0), 1);
+    tdm_observe(&a, TDM_METRIC_ttft_seconds, 1, TDM_MS(70000));
+    tdm_snapshot_take(&snap, both, 2, 5);
+    tdm_count(&a, TDM_METRIC_net_packets_total, TDM_LABEL_DIRECTION_rx, 11);
+    tdm_count(&a, TDM_METRIC_net_packets_total, TDM_LABEL_DIRECTION_tx, 12);
+    tdm_count(&b, TDM_METRIC_net_drops_total, tdm_label_reason(TDM_DROP_udp_port), 2);
+    tdm_count(&b, TDM_METRIC_admission_total,
+              tdm_series2(TDM_METRIC_admission_total, TDM_LABEL_DECISION_accepted,
+                          tdm_label_verdict(TDM_REASON_NONE)),
+              1);
+    tdm_count(&b, TDM_METRIC_admission_total,
+              tdm_series2(TDM_METRIC_admission_total, TDM_LABEL_DECISION_refused,
+                          tdm_label_verdict(TDM_REFUSE_kv_full)),
+              3);
+    tdm_count(&b, TDM_METRIC_iterations_total, TDM_ROUTE_FUSED, 4);
+    tdm_count(&b, TDM_METRIC_vcta_total, TDM_KIND_PREFILL, 300);
+    tdm_count(&b, TDM_METRIC_vcta_total, TDM_KIND_DECODE, 200);
+    tdm_observe(&b, TDM_METRIC_ttft_seconds, 0, TDM_MS(9));
+    tdm_snapshot_take(&later, both, 2, 25);
+    tdm_journey_t j;
+    tdm_journey_between(&j, &snap, &later);
+    assert_int_equal(j.span_ns, 20);
+    assert_int_equal(j.packets_rx, 11);
+    assert_int_equal(j.packets_tx, 12);
+    assert_int_equal(j.drops, 2);
+    assert_int_equal(j.accepted, 1);
+    assert_int_equal(j.refused, 3);
+    assert_int_equal(j.path[TDM_ROUTE_FUSED], 4);
+    assert_in_range(j.ttft_p99_ns, TDM_MS(5), TDM_MS(10));
+    char text[1024];
+    assert_true(tdm_journey_text(&j, text, sizeof text) < sizeof text);
+    assert_non_null(strstr(text, "11 in, 12 out, 2 dropped"));
+    assert_non_null(strstr(text, "fused 4"));
+    assert_non_null(strstr(text, "prefill per decode 1.5"));
+}
+
+static void a_journey_text_is_cut_at_its_bound(void **state) {
+    (void)state;
+    tdm_journey_t j = {0};
+    char text[32];
+    memset(text, 'x', sizeof text);
+    assert_true(tdm_journey_text(&j, text, 16) > 16);
+    assert_int_equal(text[15], '\0');
+    assert_int_equal(text[16], 'x');
+    assert_true(tdm_journey_json(&j, text, 16) > 16);
+    assert_int_equal(text[15], '\0');
+    assert_int_equal(text[16], 'x');
+}
+
+static void the_process_knows_itself(void **state) {
+    (void)state;
+    tdm_process_sample(&a);
+    tdm_snapshot_take(&snap, both, 2, 1);
+    assert_true(tdm_snapshot_value(&snap, TDM_METRIC_process_open_fds, 0) >= 3);
+    assert_int_equal(tdm_snapshot_value(&snap, TDM_METRIC_process_threads, 0) > 0, 1);
+    assert_true(tdm_snapshot_value(&snap, TDM_METRIC_process_resident_memory_bytes, 0) > 100000);
+    assert_true(tdm_snapshot_value(&snap, TDM_METRIC_process_start_time_seconds, 0) > 1600000000);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(counters_add_and_max_gauges_do_not, setup),
+        cmocka_unit_test_setup(a_mirrored_counter_is_its_source, setup),
+        cmocka_unit_test_setup(observations_never_fall_while_written, setup),
+        cmocka_unit_test_setup(quantiles_lie_in_the_right_bucket, setup),
+        cmocka_unit_test_setup(a_quantile_above_all_bounds_is_the_highest, setup),
+        cmocka_unit_test_setup(a_journey_is_the_growth_between_two_snapshots, setup),
+        cmocka_unit_test_setup(a_journey_text_is_cut_at_its_bound, setup),
+        cmocka_unit_test_setup(the_process_knows_itself, setup),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
