@@ -127,8 +127,11 @@ function(tdm_program name row)
 endfunction()
 
 # tdm_test(<name> SOURCES f.c... LABELS host|dpdk|model|slow... [DEPS room...]
-#          [PKG pkg...] [LIBS lib...] [TIMEOUT s])
-# makes one cmocka program and one CTest entry of the same name.
+#          [PKG pkg...] [LIBS lib...] [ARGS arg...] [TIMEOUT s])
+# makes one cmocka program and one CTest entry of the same name.  A test
+# that lacks what it needs exits 77 and counts as skipped.  Label tsan puts
+# the program into target tsan_tests, built and run with ThreadSanitizer.
+add_custom_target(tsan_tests)
 function(tdm_test name)
   cmake_parse_arguments(T "" "TIMEOUT" "SOURCES;LABELS;DEPS;PKG;LIBS;ARGS" ${ARGN})
   foreach(f ${T_SOURCES}) # BRINGUP
@@ -158,5 +161,9 @@ function(tdm_test name)
   if(NOT T_TIMEOUT)
     set(T_TIMEOUT 60)
   endif()
-  set_tests_properties(${name} PROPERTIES LABELS "${T_LABELS}" TIMEOUT ${T_TIMEOUT})
+  set_tests_properties(${name} PROPERTIES LABELS "${T_LABELS}" TIMEOUT ${T_TIMEOUT}
+    SKIP_RETURN_CODE 77)
+  if("tsan" IN_LIST T_LABELS)
+    add_dependencies(tsan_tests ${name})
+  endif()
 endfunction()

@@ -1,0 +1,213 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Checks of the tree that a compiler does not make: include arrows, who may
+include which library, banned words, layout, untested reasons, formatting.
+
+usage: check_tree.py ROOT     prints one line per finding; exit 1 if any
+       check_tree.py --self   proves that each check can fail
+"""
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+CODE = (".c", ".h", ".cu", ".cuh", ".def")
+TOP = {"CMakeLists.txt", "appliance", "net", "scheduler", "kernels", "telemetry", "deploy", "tests",
+       "README.md", "LICENSE", "CMakePresets.json"}
+LINE_MAX = 100
+FILE_MAX = 600
+
+# Which rooms may include which outside headers.
+PRIVATE = [
+    (r"<rte_ring", {"ring"}),
+    (r"<rte_", {"net_port", "net_tile", "ring"}),
+    (r"<(ngtcp2|nghttp3)/", {"net_quic", "net_h3", "net_client"}),
+    (r"<microhttpd", {"net_http1"}),
+    (r"<cuda", {"kernels_cuda"}),
+    (r"<hugetlbfs", {"base"}),
+    (r"<pcre2", {"tokenizer"}),
+    (r"<jansson", {"api", "config", "ctl", "model", "profile", "tokenizer"}),
+    (r"<gnutls/", {"api", "net_quic", "net_client"}),
+]
+
+# Words that no source may hold, with where they are allowed.
+BANNED = [
+    (r"\bvolatile\b", r"^kernels/ptx/", "use appliance/base/atomic.h"),
+    (r"\b(asm|__asm__)\b", r"^(kernels/ptx/|appliance/base/atomic\.h)", "asm lives in kernels/ptx"),
+    (r"\b(TODO|FIXME|XXX|HACK)\b", None, "no bare reminders"),
+    (r"\t", None, "a tab"),
+    (r"[ \t]+$", None, "trailing space"),
+    (r"\b(strcpy|strcat|sprintf|gets|vsprintf)\s*\(", r"^tests/", "unbounded string call"),
+    (r"\b(pypi\.org|files\.pythonhosted|deb\.debian|registry\.npmjs)\b", None, "a registry host"),
+    (r"(^|[^A-Za-z.])/(work|farm|root|home)/", None, "a machine path"),
+]
+TILE = re.compile(r"^(net/(tile|quic|h3|link)|scheduler(/tile)?)/[^/]*\.c$")
+TILE_BANNED = re.compile(r"\b(malloc|calloc|realloc|free|printf|fprintf|tdm_log|pthread_\w+|usleep|"
+                         r"nanosleep)\s*\(")
+TILE_ALLOWED = {"net/quic/cert.c"}  # boot time only
+
+
+def arrows(root):
+    table = {}
+    text = read(root, "CMakeLists.txt")
+    block = re.search(r"set\(TDM_ARROWS(.*?)\)", text, re.S).group(1)
+    for row in re.findall(r'"([a-z0-9_]+):\s*([^"]*)"', block):
+        table[row[0]] = set(row[1].split())
+    return table
+
+
+def read(root, path):
+    with open(os.path.join(root, path), encoding="utf-8") as f:
+        return f.read()
+
+
+def files(root):
+    try:
+        out = subprocess.run(["git", "-C", root, "ls-files", "-co", "--exclude-standard"],
+                             capture_output=True, text=True, check=True).stdout
+        names = out.split("\n")
+    except (OSError, subprocess.CalledProcessError):
+        names = [os.path.relpath(os.path.join(d, f), root)
+                 for d, _, fs in os.walk(root) for f in fs if "/build" not in d and "/.git" not in d]
+    return sorted(n for n in names if n and os.path.isfile(os.path.join(root, n)))
+
+
+def room_of(path):
+    parts = path.split("/")
+    if parts[0] == "appliance" and len(parts) > 2:
+        return "execmain" if parts[-1] == "tandem_exec.c" else parts[1]
+    if parts[0] in ("net", "kernels", "telemetry") and len(parts) > 2:
+        return parts[0] + "_" + parts[1]
+    if parts[0] == "scheduler":
+        return "scheduler" if len(parts) == 2 else "scheduler_" + parts[1]
+    return None
+
+
+def check_file(root, path, table, out):
+    text = read(root, path)
+    lines = text.split("\n")
+    if "SPDX-License-Identifier: Apache-2.0" not in "\n".join(lines[:2]):
+        out.append(f"{path}:1: the first line is not the licence")
+    room = room_of(path)
+    if len(lines) > FILE_MAX + 1 and room:
+        out.append(f"{path}: {len(lines)} lines: look for a second noun")
+    for i, line in enumerate(lines, 1):
+        if len(line) > LINE_MAX and path.endswith(CODE) and not path.startswith("tests/"):
+            out.append(f"{path}:{i}: over {LINE_MAX} columns")
+        for pattern, allowed, why in BANNED:
+            if re.search(pattern, line) and not (allowed and re.match(allowed, path)):
+                out.append(f"{path}:{i}: {why}: {line.strip()[:60]}")
+        if room is None:
+            continue
+        if TILE.match(path) and path not in TILE_ALLOWED and TILE_BANNED.search(line):
+            out.append(f"{path}:{i}: not in a polling tile: {line.strip()[:60]}")
+        m = re.match(r'\s*#\s*include\s+("([^"]+)"|<[^>]+>)', line)
+        if not m:
+            continue
+        if m.group(2) is None:
+            for pattern, rooms in PRIVATE:
+                if re.match(pattern, m.group(1)):
+                    if room not in rooms:
+                        out.append(f"{path}:{i}: {room} may not include {m.group(1)}")
+                    break
+            continue
+        target = room_of(m.group(2))
+        if target is None:
+            out.append(f"{path}:{i}: include from the repository root: {m.group(2)}")
+        elif target == room:
+            pass
+        elif m.group(2).endswith("_private.h"):
+            out.append(f"{path}:{i}: a private header leaves its room")
+        elif target not in ("base", "abi") and target not in table.get(room, set()):
+            out.append(f"{path}:{i}: {room} may not include {target} (TDM_ARROWS)")
+
+
+def check_cycles(table, out):
+    def visit(room, trail):
+        if room in trail:
+            out.append("CMakeLists.txt: a cycle of arrows: " + " -> ".join(trail + [room]))
+            return
+        for dep in table.get(room, ()):
+            visit(dep, trail + [room])
+    for room in table:
+        visit(room, [])
+
+
+def check_reasons(root, names, out):
+    text = read(root, "appliance/abi/reasons.def")
+    tests = "\n".join(read(root, n) for n in names
+                      if n.startswith("tests/") and n.endswith((".c", ".py", ".sh", ".h")))
+    for group, name in re.findall(r"^TDM_(DROP|REFUSE|CAP|FALLBACK|FAULT)\((\w+)", text, re.M):
+        if not re.search(r"\b" + name + r"\b|TDM_" + group + "_" + name + r"\b", tests):
+            out.append(f"appliance/abi/reasons.def: no test names {group.lower()} {name}")
+
+
+def check_format(root, names, out):
+    tool = shutil.which("clang-format")
+    if not tool:
+        return
+    code = [n for n in names if n.endswith((".c", ".h"))]
+    run = subprocess.run([tool, "--dry-run", "-Werror"] + code, cwd=root, capture_output=True,
+                         text=True, check=False)
+    for path in sorted(set(re.findall(r"^([^:\n]+):\d+:\d+: error: code should be", run.stderr, re.M))):
+        out.append(f"{path}: not formatted; run clang-format -i")
+
+
+def check(root):
+    out = []
+    table = arrows(root)
+    names = files(root)
+    for n in names:
+        top = n.split("/")[0]
+        if top not in TOP and not top.startswith("."):
+            out.append(f"{n}: not in the agreed top level")
+        if n.endswith(CODE):
+            check_file(root, n, table, out)
+    check_cycles(table, out)
+    check_reasons(root, names, out)
+    check_format(root, names, out)
+    return out
+
+
+def self_test():
+    with tempfile.TemporaryDirectory() as root:
+        def put(path, text):
+            full = os.path.join(root, path)
+            os.makedirs(os.path.dirname(full), exist_ok=True)
+            with open(full, "w", encoding="utf-8") as f:
+                f.write(text)
+        spdx = "/* SPDX-License-Identifier: Apache-2.0 */\n"
+        put("CMakeLists.txt", 'set(TDM_ARROWS\n "base:"\n "ring:"\n "api: ring"\n "a: b"\n "b: a")\n')
+        put("appliance/abi/reasons.def", spdx + "TDM_DROP(lonely_reason, \"x\")\n")
+        put("appliance/api/bad.c", spdx + '#include "appliance/exec/x.h"\n#include <rte_mbuf.h>\n'
+            '#include "appliance/ring/r_private.h"\n' + "vola" + "tile int x;\n" + "int y; // TO" + "DO\n")
+        put("scheduler/step.c", spdx + "void f(void) { free(0); }\n")
+        put("appliance/ring/none.c", "int a;\n")
+        put("surplus/file.c", spdx)
+        found = "\n".join(check(root))
+        for want in ("may not include exec", "may not include <rte_mbuf", "private header leaves",
+                     "atomic.h", "no bare reminders", "not in a polling tile", "not the licence",
+                     "agreed top level", "no test names drop lonely_reason", "a cycle of arrows"):
+            if want not in found:
+                print(f"self-test: the check for '{want}' did not fire\n{found}")
+                return 1
+    return 0
+
+
+def main():
+    if len(sys.argv) != 2:
+        print(__doc__)
+        return 2
+    if sys.argv[1] == "--self":
+        return self_test()
+    out = check(sys.argv[1])
+    for line in out:
+        print(line)
+    print(f"{len(out)} findings")
+    return 1 if out or self_test() else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
