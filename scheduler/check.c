@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "scheduler/check.h"
+
+#include "scheduler/step_private.h"
+
+/* Counted on the walk over all sequences. */
+typedef struct tally {
+    uint32_t waiting;
+    uint32_t running;
+    uint32_t free;
+    uint32_t queued;
+    uint32_t rebuilt;
+    uint64_t waiting_tokens;
+} tally_t;
+
+static const char *seq_check(const tdm_sched_t *s, uint32_t idx, tally_t *t) {
+    const tdm_seq_t *q = &s->seq[idx];
+    if (q->state == TDM_SEQ_FREE) {
+        t->free++;
+        return NULL;
+    }
+    if (q->state > TDM_SEQ_DECODE) return "a sequence rests in an end state";
+    if (s->by_request[(size_t)q->api * s->sizes.request_max + q->handle.slot] != idx)
+        return "a request slot does not lead to its sequence";
+    if (q->out_cnt >= q->output_max) return "a sequence outlived its last token";
+    if (q->pos > tdm_seq_last(q)) return "a sequence is planned past its last token";
+    t->queued += q->queue != TDM_QUEUE_NONE;
+    t->rebuilt += q->is_rebuilt;
+    if ((tdm_seq_fill_left(q) > 0) != (q->queue != TDM_QUEUE_NONE))
+        return "a sequence with tokens to feed is in no queue, or the other way round";
+    if (q->state == TDM_SEQ_WAITING) {
+        t->waiting++;
+        t->waiting_tokens += q->prompt_cnt;
+        return q->slot == TDM_SEQ_NONE && q->pos == 0 ? NULL : "a waiting sequence has a slot";
+    }
+    t->running++;
+    if (q->slot >= s->sizes.seq_max || s->slot_seq[q->slot] != idx)
+        return "a slot does not lead to its sequence";
+    const tdm_kv_slot_t *slot = &s->kv.slot[q->slot];
+    if (slot->state != TDM_KV_SLOT_HELD) return "a running sequence holds no pages";
+    if (slot->owned_cnt + slot->promised_cnt != tdm_sched_need(q->prompt_cnt, q->output_max))
+        return "pages and promise do not add up to the need";
+    if (q->state == TDM_SEQ_DECODE && q->out_cnt == 0) return "a decode without a token";
+    return NULL;
+}
+
+/* queue_check walks one list both ways at once. */
+static const char *queue_check(const tdm_sched_t *s, uint32_t queue, uint32_t *queued) {
+    const tdm_queue_t *l = &s->queues.queue[queue];
+    uint32_t prev = TDM_SEQ_NONE, cnt = 0;
+    uint64_t tokens = 0;
+    int is_past_holders = 0;
+    for (uint32_t at = l->head; at != TDM_SEQ_NONE; at = s->seq[at].next) {
+        const tdm_seq_t *q = &s->seq[at];
+        if (q->queue != queue || q->prev != prev || cnt++ >= s->seq_cnt)
+            return "a queue is not a list";
+        if (q->slo_class != queue / 2u) return "a sequence is in another class's queue";
+        if (q->slot == TDM_SEQ_NONE)
+            is_past_holders = 1;
+        else if (is_past_holders)
+            return "a waiting sequence stands before one with a slot";
+        if (prev != TDM_SEQ_NONE && (s->seq[prev].slot == TDM_SEQ_NONE) == is_past_holders &&
+            s->seq[prev].order > q->order)
+            return "a queue is out of order";
+        tokens += tdm_seq_fill_left(q);
+        prev = at;
+    }
+    if (l->tail != prev || l->cnt != cnt) return "a queue has a wrong tail or count";
+    if (l->tokens != tokens) return "a queue's tokens are wrong";
+    *queued += cnt;
+    return NULL;
+}
+
+static const char *counters_check(const tdm_sched_t *s) {
+    const tdm_sched_stats_t *t = &s->stats;
+    uint64_t ended = 0;
+    for (uint32_t i = 0; i < TDM_FINISH_CNT; i++) ended += t->ended[i];
+    if (t->received != t->accepted + t->refused) return "received is not accepted plus refused";
+    if (t->accepted != s->waiting_cnt + s->running_cnt + ended)
+        return "accepted is not waiting plus running plus ended";
+    return NULL;
+}
+
+static const char *flight_check(const tdm_sched_t *s) {
+    if (s->flight_cnt > s->sizes.depth) return "more plans in flight than allowed";
+    if (!s->is_up && s->flight_cnt) return "a plan in flight without an executor";
+    for (uint32_t i = 0; i < s->flight_cnt; i++)
+        if (s->flight[i].record.iteration != s->iteration - s->flight_cnt + i + 1u)
+            return "plans in flight are out of order";
+    return NULL;
+}
+
+static const char *outbox_check(const tdm_sched_t *s) {
+    for (uint32_t i = 0; i < s->sizes.api_cnt; i++) {
+        const tdm_outbox_t *box = &s->outbox[i];
+        if (box->head - box->tail > box->mask + 1u) return "an outbox is over its bound";
+        if (box->token_cnt > TDM_OUTBOX_TOKENS(s->sizes.seq_max))
+            return "an outbox has too many tokens";
+    }
+    return NULL;
+}
+
+static const char *sums_check(const tdm_sched_t *s) {
+    tally_t t = {0};
+    uint32_t queued = 0, slots = 0;
+    const char *wrong = NULL;
+    for (uint32_t i = 0; i < s->seq_cnt; i++)
+        if ((wrong = seq_check(s, i, &t))) return wrong;
+    for (uint32_t i = 0; i < TDM_QUEUE_CNT; i++)
+        if ((wrong = queue_check(s, i, &queued))) return wrong;
+    for (uint32_t i = 0; i < s->sizes.seq_max; i++) {
+        slots += s->slot_seq[i] != TDM_SEQ_NONE;
+        if ((s->kv.slot[i].state == TDM_KV_SLOT_HELD) != (s->slot_seq[i] != TDM_SEQ_NONE))
+            return "a held slot has no sequence";
+    }
+    if (t.waiting != s->waiting_cnt || t.running != s->running_cnt || slots != s->running_cnt)
+        return "the counts of waiting and running are wrong";
+    if (t.waiting_tokens != s->waiting_tokens) return "the waiting tokens are wrong";
+    if (t.queued != queued) return "a sequence is in two queues";
+    if (t.rebuilt != s->rebuilt_cnt) return "the count of rebuilt sequences is wrong";
+    return NULL;
+}
+
+const char *tdm_sched_check(const tdm_sched_t *s) {
+    const char *wrong = tdm_kv_check(&s->kv);
+    if (!wrong) wrong = sums_check(s);
+    if (!wrong) wrong = counters_check(s);
+    if (!wrong) wrong = flight_check(s);
+    return wrong ? wrong : outbox_check(s);
+}

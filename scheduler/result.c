@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "appliance/base/clock.h"
+#include "scheduler/step_private.h"
+
+/* What comes back from the executor.  It is another process: a result is
+   copied and checked against its plan before anything changes. */
+
+/* doom counts a fault and lets watch ask for the executor's end. */
+static void doom(tdm_sched_t *s, tdm_reason_t reason) {
+    tdm_sched_count(s, reason);
+    if (!s->is_doomed) s->verdict = reason;
+    s->is_doomed = 1;
+}
+
+/* copy_samples reads each shared word once; 0 where a sample contradicts
+   the plan. */
+static int copy_samples(tdm_sched_t *s, const tdm_flight_t *f, const tdm_result_t *r) {
+    if (r->sample_cnt != f->sample_cnt) return 0;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < f->entry_cnt; i++) {
+        const tdm_flight_entry_t *e = &f->entry[i];
+        if (!e->is_sampled) continue;
+        const tdm_result_sample_t *sample = &r->sample[n];
+        if (sample->slot != e->slot || sample->pos != e->pos) return 0;
+        s->sample[n] = sample->token;
+        s->sample_flags[n] = sample->flags;
+        int is_nan = (s->sample_flags[n] & TDM_SAMPLE_NAN) != 0;
+        if (!is_nan && (uint32_t)s->sample[n] >= s->sizes.vocab) return 0;
+        n++;
+    }
+    return 1;
+}
+
+/* take gives one sampled token to its sequence. */
+static void take(tdm_sched_t *s, uint32_t idx, int32_t token, uint32_t flags, uint32_t pos,
+                 int64_t end_ns) {
+    tdm_seq_t *q = &s->seq[idx];
+    TDM_CHECK(pos == q->prompt_cnt + q->out_cnt);
+    if (flags & TDM_SAMPLE_NAN) {
+        tdm_sched_count(s, TDM_FAULT_sequence_nan);
+        tdm_sched_end(s, idx, TDM_SEQ_FAILED, TDM_FINISH_ERROR, TDM_REFUSE_nan_logits);
+        return;
+    }
+    if (q->state == TDM_SEQ_PREFILL) tdm_seq_move(q, TDM_SEQ_DECODE);
+    uint32_t is_stop = flags & TDM_SAMPLE_STOP_ID;
+    tdm_event_t event = {.handle = q->handle,
+                         .kind = TDM_EVENT_TOKEN,
+                         .flags = is_stop ? TDM_EVENT_FLAG_STOP_ID : 0u,
+                         .token = token,
+                         .index = q->out_cnt,
+                         .iteration_ns = end_ns};
+    tdm_sched_push(s, q->api, &event);
+    q->out_cnt++;
+    s->stats.output_tokens++;
+    s->stats.last_token_ns = s->now_ns;
+    if (is_stop) {
+        tdm_sched_end(s, idx, TDM_SEQ_DONE, TDM_FINISH_STOP, TDM_REASON_NONE);
+        return;
+    }
+    if (q->out_cnt == q->output_max) {
+        tdm_sched_end(s, idx, TDM_SEQ_DONE, TDM_FINISH_LENGTH, TDM_REASON_NONE);
+        return;
+    }
+    tdm_kv_cover(&s->kv, q->slot, pos + 1u);
+    tdm_kv_remember(&s->kv, q->slot, pos, token);
+}
+
+/* take_samples hands the copied tokens out; whoever has ended meanwhile
+   gets none, and the computed token is counted. */
+static uint32_t take_samples(tdm_sched_t *s, const tdm_flight_t *f, int64_t end_ns) {
+    uint32_t n = 0, discard_cnt = 0;
+    for (uint32_t i = 0; i < f->entry_cnt; i++) {
+        const tdm_flight_entry_t *e = &f->entry[i];
+        if (!e->is_sampled) continue;
+        const tdm_seq_t *q = &s->seq[e->seq];
+        if (q->state != TDM_SEQ_FREE && q->order == e->order)
+            take(s, e->seq, s->sample[n], s->sample_flags[n], e->pos, end_ns);
+        else
+            discard_cnt++;
+        n++;
+    }
+    s->stats.discard_tokens += discard_cnt;
+    return discard_cnt;
+}
+
+/* pace tracks how fast prefill goes, over about ten iterations with any. */
+static void pace(tdm_sched_t *s, const tdm_sched_record_t *record) {
+    if (record->prefill_cnt == 0 || record->actual_ns <= 0) return;
+    s->fill_tok = 0.9 * s->fill_tok + (double)record->prefill_cnt;
+    s->fill_ns = 0.9 * s->fill_ns + (double)record->actual_ns;
+}
+
+static void account(tdm_sched_t *s, tdm_flight_t *f, const tdm_result_t *r, uint32_t route,
+                    uint32_t reason) {
+    int64_t actual_ns = r->end_ns - r->start_ns;
+    if (actual_ns < 0) {
+        tdm_sched_count(s, TDM_FAULT_clock_backwards);
+        actual_ns = 0;
+    }
+    for (uint32_t k = 0; k < TDM_KIND_CNT; k++)
+        if (r->vcta_planned[k] != r->vcta_executed[k]) {
+            tdm_sched_count(s, TDM_FAULT_vcta_mismatch);
+            break;
+        }
+    if (reason != TDM_REASON_NONE) tdm_sched_count(s, (tdm_reason_t)reason);
+    f->record.ran = (uint16_t)route;
+    f->record.fallback = (uint16_t)reason;
+    f->record.actual_ns = actual_ns;
+    s->stats.iteration_cnt++;
+    s->stats.route_cnt[route]++;
+    if (actual_ns > f->record.limit_ns) s->stats.over_limit_cnt++;
+    tdm_predict_learn(&s->predict, f->profile_ns, actual_ns);
+    pace(s, &f->record);
+}
+
+static int is_reason_of(uint32_t reason, tdm_reason_group_t group) {
+    return reason > TDM_REASON_NONE && reason < TDM_REASON_CNT &&
+           tdm_reason_group_of((tdm_reason_t)reason) == group;
+}
+
+void tdm_sched_result(tdm_sched_t *s, int64_t now_ns, const tdm_result_t *result) {
+    tdm_sched_clock(s, now_ns);
+    if (!s->is_up || result->epoch != s->epoch) {
+        tdm_sched_count(s, TDM_FAULT_executor_stale);
+        return;
+    }
+    tdm_flight_t *f = &s->flight[0];
+    uint32_t route = result->route, reason = result->reason, fault = result->fault;
+    if (is_reason_of(fault, TDM_GROUP_FAULT)) {
+        doom(s, (tdm_reason_t)fault);
+        return;
+    }
+    if (s->flight_cnt == 0 || result->iteration != f->record.iteration || fault != 0 ||
+        route >= TDM_ROUTE_CNT || (reason != 0 && !is_reason_of(reason, TDM_GROUP_FALLBACK)) ||
+        !copy_samples(s, f, result)) {
+        doom(s, TDM_FAULT_executor_protocol);
+        return;
+    }
+    account(s, f, result, route, reason);
+    f->record.discard_cnt = take_samples(s, f, result->end_ns);
+    tdm_kv_done(&s->kv, f->record.iteration);
+    tdm_sched_record_push(s, &f->record);
+    s->flight_cnt--;
+    if (s->flight_cnt > 0) s->flight[0] = s->flight[1];
+    s->flight_ns = s->now_ns;
+}
+
+/* --- executor lives ---------------------------------------------------- */
+
+void tdm_sched_executor_up(tdm_sched_t *s, int64_t now_ns, uint32_t epoch) {
+    tdm_sched_clock(s, now_ns);
+    if (s->is_up) tdm_sched_executor_down(s, now_ns);
+    TDM_CHECK(!s->was_up || epoch != s->epoch);
+    s->epoch = epoch;
+    s->is_up = 1;
+    s->was_up = 1;
+    s->is_doomed = 0;
+    s->verdict = TDM_REASON_NONE;
+}
+
+/* blame counts a death for every sequence of a lost plan, once per life. */
+static void blame(tdm_sched_t *s, const tdm_flight_t *f) {
+    for (uint32_t i = 0; i < f->entry_cnt; i++) {
+        tdm_seq_t *q = &s->seq[f->entry[i].seq];
+        if (q->state == TDM_SEQ_FREE || q->order != f->entry[i].order) continue;
+        if (q->death_cnt > 0 && q->death_epoch == s->epoch) continue;
+        if (q->death_cnt > 0 && s->now_ns - q->death_ns > s->live.death_window_ns) q->death_cnt = 0;
+        if (q->death_cnt == 0) q->death_ns = s->now_ns;
+        q->death_cnt++;
+        q->death_epoch = s->epoch;
+    }
+}
+
+/* take_back sends a sequence back to PREFILL with all tokens it has. */
+static void take_back(tdm_sched_t *s, uint32_t idx) {
+    tdm_seq_t *q = &s->seq[idx];
+    if (q->queue != TDM_QUEUE_NONE) tdm_order_remove(&s->queues, s->seq, idx);
+    q->fed_cnt = TDM_MAX(q->fed_cnt, q->pos);
+    q->fill_cnt = q->prompt_cnt + q->out_cnt;
+    q->pos = 0;
+    if (q->state == TDM_SEQ_DECODE) tdm_seq_move(q, TDM_SEQ_PREFILL);
+    if (q->out_cnt > 0 && !q->is_rebuilt) {
+        q->is_rebuilt = 1;
+        s->rebuilt_cnt++;
+    }
+    int is_short = q->fill_cnt <= s->live.short_max;
+    tdm_order_return(&s->queues, s->seq, idx, tdm_queue_of(q->slo_class, is_short));
+}
+
+void tdm_sched_executor_down(tdm_sched_t *s, int64_t now_ns) {
+    tdm_sched_clock(s, now_ns);
+    if (!s->is_up) return;
+    for (uint32_t i = 0; i < s->flight_cnt; i++) {
+        blame(s, &s->flight[i]);
+        s->flight[i].record.is_lost = 1;
+        tdm_sched_record_push(s, &s->flight[i].record);
+    }
+    s->stats.lost_cnt += s->flight_cnt;
+    s->stats.restart_cnt++;
+    s->flight_cnt = 0;
+    s->is_up = 0;
+    s->down_ns = s->now_ns;
+    tdm_kv_epoch_end(&s->kv, s->iteration);
+    for (uint32_t i = 0; i < s->sizes.seq_max; i++) {
+        uint32_t idx = s->slot_seq[i];
+        if (idx == TDM_SEQ_NONE) continue;
+        if (s->seq[idx].death_cnt >= s->live.death_max)
+            tdm_sched_end(s, idx, TDM_SEQ_FAILED, TDM_FINISH_ERROR, TDM_REFUSE_executor_failed);
+        else
+            take_back(s, idx);
+    }
+}
+
+/* watchdog_ns gives the time at which the running iteration is overdue. */
+static int64_t watchdog_ns(const tdm_sched_t *s) {
+    double span = s->live.watchdog_factor * (double)s->flight[0].record.predicted_ns;
+    int64_t most = INT64_MAX / 4;
+    int64_t span_ns = span < (double)most ? (int64_t)span : most;
+    return s->flight_ns + TDM_MAX(span_ns, s->live.watchdog_min_ns);
+}
+
+tdm_reason_t tdm_sched_watch(tdm_sched_t *s, int64_t now_ns) {
+    tdm_sched_clock(s, now_ns);
+    if (s->is_up && !s->is_doomed && s->flight_cnt > 0 && s->now_ns > watchdog_ns(s))
+        doom(s, TDM_FAULT_executor_hang);
+    if (!s->is_up && s->was_up && s->now_ns - s->down_ns > s->live.down_max_ns)
+        for (uint32_t i = 0; i < s->seq_cnt; i++)
+            if (s->seq[i].state != TDM_SEQ_FREE)
+                tdm_sched_end(s, i, TDM_SEQ_FAILED, TDM_FINISH_ERROR, TDM_REFUSE_executor_failed);
+    tdm_reason_t verdict = (tdm_reason_t)s->verdict;
+    s->verdict = TDM_REASON_NONE;
+    return verdict;
+}
+
+int64_t tdm_sched_watch_ns(const tdm_sched_t *s) {
+    if (s->verdict != TDM_REASON_NONE) return s->now_ns;
+    if (s->is_up && !s->is_doomed && s->flight_cnt > 0) return watchdog_ns(s) + 1;
+    if (!s->is_up && s->was_up && s->waiting_cnt + s->running_cnt > 0)
+        return s->down_ns + s->live.down_max_ns + 1;
+    return TDM_TIME_NEVER;
+}

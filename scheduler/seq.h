@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_SCHEDULER_SEQ_H
+#define TDM_SCHEDULER_SEQ_H
+
+/* tdm_seq is one accepted request on its way.  A refused request never
+   becomes a sequence.
+
+                      +--------------- executor died -----+
+                      v                                   |
+     FREE -> WAITING -> PREFILL -------------> DECODE ----+
+      ^         |          |                     |
+      |         +----------+---------------------+
+      |                    v
+      +---- DONE | CANCELLED | FAILED       (one END event each)
+
+   Positions count tokens of the sequence from 0, prompt first:
+
+     0 ........ prompt_cnt ........ fill_cnt ....... last
+     prompt     outputs sent before  outputs still to come
+                the last restart
+
+   pos is the next input position to plan; below fill_cnt its token is
+   known and it is prefill, from fill_cnt on it is decode.  last =
+   prompt_cnt + output_max - 1 is the position of the last token that may
+   be sampled; it is never an input.
+
+   Ownership: the table is the scheduler's; a sequence is named by its
+   index and its order, which is never used twice. */
+
+#include "appliance/abi/request.h"
+#include "appliance/base/check.h"
+
+TDM_BEGIN_DECLS
+
+#define TDM_SEQ_NONE UINT32_MAX
+
+typedef enum tdm_seq_state {
+    TDM_SEQ_FREE,
+    TDM_SEQ_WAITING,   /* accepted; no slot, no pages */
+    TDM_SEQ_PREFILL,   /* has a slot; its next token is not computed yet */
+    TDM_SEQ_DECODE,    /* has a slot; at least one token since the last restart */
+    TDM_SEQ_DONE,      /* stop or length */
+    TDM_SEQ_CANCELLED, /* by the client */
+    TDM_SEQ_FAILED,    /* with a reason */
+    TDM_SEQ_STATE_CNT
+} tdm_seq_state_t;
+
+typedef struct tdm_seq {
+    const tdm_request_t *request; /* api's, readable until END is popped */
+    tdm_handle_t handle;
+    uint64_t order; /* of acceptance, from 1 */
+    int64_t arrival_ns;
+    int64_t accepted_ns;
+    int64_t deadline_ns; /* of the first token: the request's or its class's */
+    int64_t served_ns;   /* when a token of it was last planned, else accepted_ns */
+    int64_t death_ns;    /* when the first counted death happened */
+    uint32_t prompt_cnt;
+    uint32_t output_max;
+    uint32_t fill_cnt; /* tokens known when the executor life began */
+    uint32_t pos;
+    uint32_t out_cnt; /* tokens sent */
+    uint32_t slot;    /* TDM_SEQ_NONE while WAITING */
+    uint32_t prev;    /* neighbours in its queue, or in the free list */
+    uint32_t next;
+    uint32_t death_cnt;
+    uint32_t death_epoch; /* counted for this epoch already */
+    uint16_t api;
+    uint16_t slo_class;
+    uint16_t state;      /* tdm_seq_state_t */
+    uint16_t queue;      /* scheduler/order.h, TDM_QUEUE_NONE where in none */
+    uint32_t is_rebuilt; /* prefilled again after a restart, tokens were sent */
+    uint32_t fed_cnt;    /* positions planned in earlier executor lives */
+} tdm_seq_t;
+
+/* tdm_seq_may says whether the table above has the arrow from -> to. */
+int tdm_seq_may(tdm_seq_state_t from, tdm_seq_state_t to);
+
+/* tdm_seq_move changes the state; an arrow that is not there is a broken
+   invariant. */
+void tdm_seq_move(tdm_seq_t *q, tdm_seq_state_t to);
+
+/* tdm_seq_state_name: "free", "waiting", ...; never NULL. */
+const char *tdm_seq_state_name(tdm_seq_state_t state);
+
+/* tdm_seq_last gives the position of the last token it may sample. */
+static inline uint32_t tdm_seq_last(const tdm_seq_t *q) {
+    return q->prompt_cnt + q->output_max - 1u;
+}
+
+/* tdm_seq_fill_left gives the known tokens not yet planned. */
+static inline uint32_t tdm_seq_fill_left(const tdm_seq_t *q) {
+    return q->pos < q->fill_cnt ? q->fill_cnt - q->pos : 0u;
+}
+
+TDM_END_DECLS
+
+#endif /* TDM_SCHEDULER_SEQ_H */

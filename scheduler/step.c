@@ -1,0 +1,305 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "scheduler/step_private.h"
+
+#include "appliance/base/clock.h"
+#include "appliance/base/size.h"
+
+#include <string.h>
+
+/* --- memory ------------------------------------------------------------ */
+
+/* One array behind the struct; offsets are multiples of a cache line. */
+typedef struct carver {
+    uint8_t *base; /* NULL while only counting */
+    uint64_t used;
+    int is_over;
+} carver_t;
+
+static void *carve(carver_t *c, uint64_t cnt, uint64_t elem_sz) {
+    uint64_t sz = 0, end = 0;
+    void *at = c->base ? c->base + c->used : NULL;
+    if (!tdm_size_mul(cnt, elem_sz, &sz) || !tdm_size_add(c->used, sz, &end) ||
+        end > SIZE_MAX - TDM_CACHE_LINE)
+        c->is_over = 1;
+    else
+        c->used = tdm_size_align(end, TDM_CACHE_LINE);
+    return at;
+}
+
+static uint32_t outbox_depth(const tdm_sched_sizes_t *sizes) {
+    uint32_t need = 2u * sizes->request_max + TDM_OUTBOX_TOKENS(sizes->seq_max);
+    uint32_t depth = 1;
+    while (depth < need) depth *= 2u;
+    return depth;
+}
+
+/* lay_out places the arrays; with c->base NULL it only counts. */
+static void lay_out(carver_t *c, tdm_sched_t *s, const tdm_sched_sizes_t *sizes) {
+    uint32_t table_max = tdm_kv_pages(sizes->context_max);
+    s->seq_cnt = sizes->waiting_max + sizes->seq_max;
+    s->kv.page_cnt = sizes->page_cnt;
+    s->kv.slot_cnt = sizes->seq_max;
+    s->kv.table_max = TDM_MIN(table_max, sizes->page_cnt);
+    carve(c, 1, sizeof *s);
+    s->seq = carve(c, s->seq_cnt, sizeof *s->seq);
+    s->slot_seq = carve(c, sizes->seq_max, sizeof *s->slot_seq);
+    s->by_request = carve(c, (uint64_t)sizes->api_cnt * sizes->request_max, sizeof *s->by_request);
+    s->kv.free = carve(c, sizes->page_cnt, sizeof *s->kv.free);
+    s->kv.owner = carve(c, sizes->page_cnt, sizeof *s->kv.owner);
+    s->kv.table = carve(c, (uint64_t)sizes->seq_max * s->kv.table_max, sizeof *s->kv.table);
+    s->kv.slot_free = carve(c, sizes->seq_max, sizeof *s->kv.slot_free);
+    s->kv.mirror = carve(c, (uint64_t)sizes->page_cnt * TDM_KV_PAGE_TOKENS, sizeof *s->kv.mirror);
+    s->kv.slot = carve(c, sizes->seq_max, sizeof *s->kv.slot);
+    for (uint32_t i = 0; i < sizes->api_cnt; i++) {
+        s->outbox[i].mask = outbox_depth(sizes) - 1u;
+        s->outbox[i].event = carve(c, outbox_depth(sizes), sizeof *s->outbox[i].event);
+    }
+}
+
+size_t tdm_sched_footprint(const tdm_sched_sizes_t *sizes) {
+    if (tdm_sched_sizes_check(sizes, NULL) != TDM_OK) return 0;
+    tdm_sched_t shadow;
+    carver_t c = {0};
+    lay_out(&c, &shadow, sizes);
+    return c.is_over ? 0 : (size_t)c.used;
+}
+
+/* prime gives the pace a first value from the profile: a full iteration. */
+static void prime(tdm_sched_t *s) {
+    tdm_load_t full = {.prefill_cnt = s->live.token_max,
+                       .pair_cnt = tdm_predict_pairs(0, s->live.token_max)};
+    s->fill_tok = full.prefill_cnt;
+    s->fill_ns =
+        (double)tdm_predict_profile_ns(&s->live.profile, (tdm_route_t)s->live.route, &full);
+}
+
+tdm_status_t tdm_sched_init(void *mem, const tdm_sched_sizes_t *sizes, const tdm_sched_live_t *live,
+                            tdm_sched_t **out, tdm_error_t *err) {
+    tdm_status_t status = tdm_sched_sizes_check(sizes, err);
+    if (status == TDM_OK) status = tdm_sched_live_check(live, err);
+    if (status != TDM_OK) return status;
+    if (!mem || (uintptr_t)mem % TDM_CACHE_LINE)
+        return tdm_error_set(err, TDM_ERR_INVAL, "scheduler: memory is not aligned");
+    tdm_sched_t *s = mem;
+    memset(s, 0, sizeof *s);
+    carver_t c = {.base = mem};
+    lay_out(&c, s, sizes);
+    s->sizes = *sizes;
+    s->live = *live;
+    s->now_ns = INT64_MIN;
+    memset(s->seq, 0, s->seq_cnt * sizeof *s->seq);
+    for (uint32_t i = 0; i < s->seq_cnt; i++)
+        s->seq[i].next = i + 1u < s->seq_cnt ? i + 1u : TDM_SEQ_NONE;
+    for (uint32_t i = 0; i < sizes->seq_max; i++) s->slot_seq[i] = TDM_SEQ_NONE;
+    for (uint32_t i = 0; i < sizes->api_cnt * sizes->request_max; i++)
+        s->by_request[i] = TDM_SEQ_NONE;
+    tdm_order_init(&s->queues);
+    tdm_kv_init(&s->kv);
+    tdm_predict_init(&s->predict);
+    prime(s);
+    *out = s;
+    return TDM_OK;
+}
+
+/* --- small things shared inside the room ------------------------------- */
+
+int64_t tdm_sched_clock(tdm_sched_t *s, int64_t now_ns) {
+    if (now_ns > s->now_ns) s->now_ns = now_ns;
+    return s->now_ns;
+}
+
+void tdm_sched_count(tdm_sched_t *s, tdm_reason_t reason) {
+    s->stats.reason[reason]++;
+}
+
+uint32_t tdm_sched_need(uint32_t prompt_cnt, uint32_t output_max) {
+    return tdm_kv_pages(prompt_cnt + output_max - 1u);
+}
+
+void tdm_sched_push(tdm_sched_t *s, uint32_t api, const tdm_event_t *event) {
+    tdm_outbox_t *box = &s->outbox[api];
+    TDM_CHECK(box->head - box->tail <= box->mask);
+    box->event[box->head++ & box->mask] = *event;
+    if (event->kind == TDM_EVENT_TOKEN) box->token_cnt++;
+}
+
+static uint32_t *request_entry(const tdm_sched_t *s, uint32_t api, uint32_t slot) {
+    return &s->by_request[(size_t)api * s->sizes.request_max + slot];
+}
+
+/* leave takes a sequence off whatever holds it in its state. */
+static void leave(tdm_sched_t *s, uint32_t idx) {
+    tdm_seq_t *q = &s->seq[idx];
+    if (q->queue != TDM_QUEUE_NONE) tdm_order_remove(&s->queues, s->seq, idx);
+    if (q->state == TDM_SEQ_WAITING) {
+        s->waiting_cnt--;
+        s->waiting_tokens -= q->prompt_cnt;
+        return;
+    }
+    tdm_kv_retire(&s->kv, q->slot);
+    s->slot_seq[q->slot] = TDM_SEQ_NONE;
+    s->running_cnt--;
+    s->rebuilt_cnt -= q->is_rebuilt;
+}
+
+void tdm_sched_end(tdm_sched_t *s, uint32_t idx, tdm_seq_state_t state, tdm_finish_t finish,
+                   tdm_reason_t reason) {
+    tdm_seq_t *q = &s->seq[idx];
+    leave(s, idx);
+    tdm_seq_move(q, state);
+    tdm_event_t event = {.handle = q->handle,
+                         .kind = TDM_EVENT_END,
+                         .finish = (uint16_t)finish,
+                         .reason = (uint16_t)reason,
+                         .index = q->out_cnt};
+    tdm_sched_push(s, q->api, &event);
+    s->stats.ended[finish]++;
+    if (reason != TDM_REASON_NONE) tdm_sched_count(s, reason);
+    *request_entry(s, q->api, q->handle.slot) = TDM_SEQ_NONE;
+    tdm_seq_move(q, TDM_SEQ_FREE);
+    q->request = NULL;
+    q->next = s->seq_free;
+    s->seq_free = idx;
+}
+
+/* --- submit and control ------------------------------------------------- */
+
+static int64_t deadline_of(const tdm_sched_t *s, const tdm_request_t *request) {
+    int64_t ttft = s->live.class_of[request->slo_class].ttft_ns;
+    int64_t own = request->arrival_ns < INT64_MAX / 2 ? request->arrival_ns + ttft : INT64_MAX / 2;
+    return TDM_MIN(own, request->deadline_ns);
+}
+
+static void accept(tdm_sched_t *s, const tdm_request_t *request) {
+    uint32_t idx = s->seq_free;
+    TDM_CHECK(idx != TDM_SEQ_NONE);
+    tdm_seq_t *q = &s->seq[idx];
+    s->seq_free = q->next;
+    TDM_CHECK(q->state == TDM_SEQ_FREE);
+    *q = (tdm_seq_t){.request = request,
+                     .handle = request->handle,
+                     .order = ++s->order,
+                     .arrival_ns = request->arrival_ns,
+                     .accepted_ns = s->now_ns,
+                     .deadline_ns = deadline_of(s, request),
+                     .served_ns = s->now_ns,
+                     .prompt_cnt = request->prompt_cnt,
+                     .output_max = request->output_max,
+                     .fill_cnt = request->prompt_cnt,
+                     .slot = TDM_SEQ_NONE,
+                     .prev = TDM_SEQ_NONE,
+                     .next = TDM_SEQ_NONE,
+                     .api = request->api,
+                     .slo_class = request->slo_class,
+                     .queue = TDM_QUEUE_NONE};
+    tdm_seq_move(q, TDM_SEQ_WAITING);
+    *request_entry(s, q->api, q->handle.slot) = idx;
+    int is_short = q->prompt_cnt <= s->live.short_max;
+    tdm_order_append(&s->queues, s->seq, idx, tdm_queue_of(q->slo_class, is_short));
+    s->waiting_cnt++;
+    s->waiting_tokens += q->prompt_cnt;
+    s->stats.accepted++;
+    tdm_event_t event = {.handle = request->handle, .kind = TDM_EVENT_ACCEPTED};
+    tdm_sched_push(s, request->api, &event);
+}
+
+static void refuse(tdm_sched_t *s, const tdm_request_t *request, tdm_reason_t reason) {
+    int is_busy = tdm_reason_http(reason) == 429 || tdm_reason_http(reason) == 503;
+    tdm_event_t event = {.handle = request->handle,
+                         .kind = TDM_EVENT_REFUSED,
+                         .reason = (uint16_t)reason,
+                         .retry_after_ms = is_busy ? tdm_admit_retry_ms(s) : 0u};
+    tdm_sched_push(s, request->api, &event);
+    tdm_sched_count(s, reason);
+    s->stats.refused++;
+}
+
+void tdm_sched_submit(tdm_sched_t *s, int64_t now_ns, const tdm_submit_t *submit) {
+    tdm_sched_clock(s, now_ns);
+    const tdm_request_t *request = submit->request;
+    if (!request || request->handle.generation != submit->generation ||
+        request->api >= s->sizes.api_cnt || request->handle.slot >= s->sizes.request_max ||
+        *request_entry(s, request->api, request->handle.slot) != TDM_SEQ_NONE) {
+        tdm_sched_count(s, TDM_DROP_stale_handle);
+        return;
+    }
+    s->stats.received++;
+    tdm_reason_t reason = tdm_admit_judge(s, request);
+    if (reason == TDM_REASON_NONE)
+        accept(s, request);
+    else
+        refuse(s, request, reason);
+}
+
+void tdm_sched_control(tdm_sched_t *s, int64_t now_ns, const tdm_control_t *control) {
+    tdm_sched_clock(s, now_ns);
+    uint32_t idx = TDM_SEQ_NONE;
+    if (control->api < s->sizes.api_cnt && control->handle.slot < s->sizes.request_max)
+        idx = *request_entry(s, control->api, control->handle.slot);
+    if (idx == TDM_SEQ_NONE || s->seq[idx].handle.generation != control->handle.generation ||
+        control->kind > TDM_CONTROL_STOP_HIT) {
+        tdm_sched_count(s, TDM_DROP_stale_handle);
+        return;
+    }
+    if (control->kind == TDM_CONTROL_STOP_HIT)
+        tdm_sched_end(s, idx, TDM_SEQ_DONE, TDM_FINISH_STOP, TDM_REASON_NONE);
+    else
+        tdm_sched_end(s, idx, TDM_SEQ_CANCELLED, TDM_FINISH_CANCELLED, TDM_REASON_NONE);
+}
+
+void tdm_sched_live_set(tdm_sched_t *s, const tdm_sched_live_t *live) {
+    s->live = *live;
+}
+
+void tdm_sched_drain_set(tdm_sched_t *s, int is_draining) {
+    s->is_draining = is_draining ? 1u : 0u;
+}
+
+/* --- outputs ------------------------------------------------------------- */
+
+const tdm_event_t *tdm_sched_event_peek(const tdm_sched_t *s, uint32_t api) {
+    const tdm_outbox_t *box = &s->outbox[api];
+    TDM_CHECK(api < s->sizes.api_cnt);
+    return box->head == box->tail ? NULL : &box->event[box->tail & box->mask];
+}
+
+void tdm_sched_event_drop(tdm_sched_t *s, uint32_t api) {
+    tdm_outbox_t *box = &s->outbox[api];
+    TDM_CHECK(api < s->sizes.api_cnt && box->head != box->tail);
+    if (box->event[box->tail & box->mask].kind == TDM_EVENT_TOKEN) box->token_cnt--;
+    box->tail++;
+}
+
+void tdm_sched_record_push(tdm_sched_t *s, const tdm_sched_record_t *record) {
+    s->record[s->record_head++ % TDM_SCHED_RECORD_MAX] = *record;
+    if (s->record_head - s->record_tail > TDM_SCHED_RECORD_MAX) s->record_tail++;
+}
+
+int tdm_sched_record_pop(tdm_sched_t *s, tdm_sched_record_t *record) {
+    if (s->record_head == s->record_tail) return 0;
+    *record = s->record[s->record_tail++ % TDM_SCHED_RECORD_MAX];
+    return 1;
+}
+
+const tdm_sched_stats_t *tdm_sched_stats(tdm_sched_t *s) {
+    tdm_sched_stats_t *t = &s->stats;
+    t->waiting_cnt = s->waiting_cnt;
+    t->running_cnt = s->running_cnt;
+    t->decode_cnt = 0;
+    for (uint32_t i = 0; i < s->sizes.seq_max; i++)
+        if (s->slot_seq[i] != TDM_SEQ_NONE)
+            t->decode_cnt += s->seq[s->slot_seq[i]].state == TDM_SEQ_DECODE;
+    t->flight_cnt = s->flight_cnt;
+    t->waiting_tokens = s->waiting_tokens;
+    t->backlog_tokens = tdm_order_backlog(&s->queues, TDM_SLO_CLASS_MAX - 1);
+    t->page_cnt = s->kv.page_cnt;
+    t->page_free = s->kv.free_cnt;
+    t->page_fenced = s->kv.fenced_cnt;
+    t->page_held = s->kv.page_cnt - s->kv.free_cnt - s->kv.fenced_cnt;
+    t->page_promised = s->kv.promised_cnt;
+    t->epoch = s->epoch;
+    t->is_up = s->is_up;
+    t->is_draining = s->is_draining;
+    t->correction = s->predict.correction;
+    return t;
+}

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_SCHEDULER_STEP_PRIVATE_H
+#define TDM_SCHEDULER_STEP_PRIVATE_H
+
+/* The scheduler from inside: what step, admit, order, plan, result and
+   check share.  All arrays lie behind the struct in the caller's memory. */
+
+#include "scheduler/kv.h"
+#include "scheduler/order.h"
+#include "scheduler/predict.h"
+#include "scheduler/seq.h"
+#include "scheduler/step.h"
+
+#define TDM_SCHED_DEPTH_MAX  2u
+#define TDM_SCHED_RECORD_MAX 16u /* power of two */
+
+/* One slot of a plan in flight; slices first, then decodes. */
+typedef struct tdm_flight_entry {
+    uint64_t order; /* of the sequence: it may have ended meanwhile */
+    uint32_t seq;
+    uint32_t slot;
+    uint32_t pos; /* of the token it samples */
+    uint32_t is_sampled;
+} tdm_flight_entry_t;
+
+typedef struct tdm_flight {
+    tdm_sched_record_t record;
+    int64_t profile_ns; /* the prediction without its correction */
+    uint32_t entry_cnt;
+    uint32_t sample_cnt;
+    tdm_flight_entry_t entry[TDM_SEQ_MAX];
+} tdm_flight_t;
+
+/* Events on their way to one api tile.  Room: two words per request slot
+   (its answer and its end) and TDM_OUTBOX_TOKENS(seq_max) tokens; plan
+   stops before the tokens could exceed theirs, so a push always fits. */
+typedef struct tdm_outbox {
+    tdm_event_t *event; /* [mask + 1] */
+    uint32_t head;
+    uint32_t tail;
+    uint32_t mask;
+    uint32_t token_cnt; /* TOKEN events inside */
+} tdm_outbox_t;
+
+#define TDM_OUTBOX_TOKENS(seq_max) (4u * (seq_max))
+
+struct tdm_sched {
+    tdm_sched_sizes_t sizes;
+    tdm_sched_live_t live;
+    int64_t now_ns;
+    uint32_t epoch;
+    uint32_t is_up;
+    uint32_t was_up;
+    uint32_t is_draining;
+    uint32_t verdict;   /* the reason of this life's kill, not yet told */
+    uint32_t is_doomed; /* watch has asked for the end of this life */
+    int64_t down_ns;    /* since when no executor is there */
+    uint64_t iteration;
+    uint64_t order;
+
+    tdm_seq_t *seq; /* [waiting_max + seq_max] */
+    uint32_t seq_cnt;
+    uint32_t seq_free;    /* list through next */
+    uint32_t *slot_seq;   /* [seq_max] sequence of a slot, TDM_SEQ_NONE */
+    uint32_t *by_request; /* [api_cnt, request_max] sequence of a request slot */
+    tdm_order_t queues;
+    uint32_t waiting_cnt;
+    uint32_t running_cnt;
+    uint32_t rebuilt_cnt; /* sequences with is_rebuilt */
+    uint64_t waiting_tokens;
+
+    tdm_kv_t kv;
+    tdm_predict_t predict;
+    double fill_tok; /* recent prefill tokens and the time they took */
+    double fill_ns;
+
+    tdm_flight_t flight[TDM_SCHED_DEPTH_MAX]; /* oldest first */
+    uint32_t flight_cnt;
+    int64_t flight_ns;           /* when the oldest began to run, as far as known */
+    int32_t sample[TDM_SEQ_MAX]; /* a result's tokens, copied before use */
+    uint32_t sample_flags[TDM_SEQ_MAX];
+
+    tdm_outbox_t outbox[TDM_API_TILE_MAX];
+    tdm_sched_record_t record[TDM_SCHED_RECORD_MAX];
+    uint32_t record_head;
+    uint32_t record_tail;
+    tdm_sched_stats_t stats;
+};
+
+/* clock: the later of now_ns and what was seen before. */
+int64_t tdm_sched_clock(tdm_sched_t *s, int64_t now_ns);
+
+/* count adds one to a reason's counter. */
+void tdm_sched_count(tdm_sched_t *s, tdm_reason_t reason);
+
+/* push appends an event for the request's api tile. */
+void tdm_sched_push(tdm_sched_t *s, uint32_t api, const tdm_event_t *event);
+
+/* end moves a live sequence to DONE, CANCELLED or FAILED, sends its END,
+   and frees it; its slot is fenced. */
+void tdm_sched_end(tdm_sched_t *s, uint32_t seq, tdm_seq_state_t state, tdm_finish_t finish,
+                   tdm_reason_t reason);
+
+/* need gives the KV pages that prompt and output can touch: the last
+   token is never an input. */
+uint32_t tdm_sched_need(uint32_t prompt_cnt, uint32_t output_max);
+
+/* admit.c: the verdict on a request that is whole, REASON_NONE = accept;
+   and the Retry-After hint of this moment. */
+tdm_reason_t tdm_admit_judge(const tdm_sched_t *s, const tdm_request_t *request);
+uint32_t tdm_admit_retry_ms(const tdm_sched_t *s);
+
+/* record_push keeps a finished record for record_pop. */
+void tdm_sched_record_push(tdm_sched_t *s, const tdm_sched_record_t *record);
+
+#endif /* TDM_SCHEDULER_STEP_PRIVATE_H */
