@@ -51,7 +51,9 @@ TDM_BEGIN_DECLS
 #define TDM_ATTN_RANGE_TOKENS 512
 #define TDM_ATTN_RANGE_MAX    (TDM_CONTEXT_MAX / TDM_ATTN_RANGE_TOKENS)
 
+#define TDM_ATTN_HEAD_MAX  256 /* query heads */
 #define TDM_ATTN_GROUP_MAX 128 /* query heads per KV head */
+#define TDM_ATTN_PAD       16  /* floats: row stride of partials and scratch */
 #define TDM_ATTN_TILE_ROWS 64  /* rows (tokens x group) a prefill tile aims at */
 
 #define TDM_ATTN_SEQ_MAX (TDM_PLAN_SLICE_MAX + TDM_SEQ_MAX)
@@ -124,14 +126,22 @@ typedef struct tdm_attn_item {
 } tdm_attn_item_t;
 
 /* tdm_attn_merge_t is the tile that several items share.  Its partials
-   lie in the workspace at part_off floats as
-     O [range_cnt][tok_cnt * group][head_dim], then
-     m [range_cnt][tok_cnt * group], then l likewise. */
+   lie in the workspace at part_off floats, rows being token-major, the
+   group's query heads inner:
+     O [range_cnt][row_cnt][stride], then m [range_cnt][row_cnt], then l,
+   stride being head_dim rounded up to TDM_ATTN_PAD. */
 typedef struct tdm_attn_merge {
     uint64_t part_off;
     uint32_t item_cnt;  /* items that arrive */
     uint32_t range_cnt; /* partials, over all items */
 } tdm_attn_merge_t;
+
+/* tdm_attn_part_floats: what the partials of one tile take. */
+static inline uint64_t tdm_attn_part_floats(uint32_t row_cnt, uint32_t head_dim,
+                                            uint32_t range_cnt) {
+    uint64_t stride = tdm_size_align(head_dim, TDM_ATTN_PAD);
+    return tdm_size_align(range_cnt * row_cnt * (stride + 2), TDM_CACHE_LINE / sizeof(float));
+}
 
 /* tdm_attn_plan_t is what tdm_worklist_build (kernels/worklist) makes.
    The arrays are the work list's; kinds are TDM_KIND_*: seq[] below
@@ -148,7 +158,7 @@ typedef struct tdm_attn_plan {
     uint32_t tile_tok;       /* tokens of a full prefill tile */
     uint64_t part_float_cnt; /* floats of workspace the partials take */
     /* Model-derived figures of one layer. */
-    uint64_t split_cnt;     /* items beyond one per (tile, KV head) */
+    uint64_t split_cnt;     /* items beyond one per (tile, KV head); a decode is one tile */
     uint64_t part_cnt;      /* partials folded by merges: tiles x ranges */
     uint64_t kv_read_bytes; /* distinct K and V bytes the rows attend to */
     uint64_t flops;         /* 4 * head_dim per (row, visible key) */
