@@ -78,10 +78,7 @@ tdm_status_t tdm_port_env_start(const tdm_port_env_config_t *config, tdm_error_t
     char no_telemetry[] = "--no-telemetry", lcore[] = "-l", m[] = "-m";
     char pages_huge[] = "--in-memory", pages_plain[] = "--no-huge";
     char no_shconf[] = "--no-shconf";
-    /* The TAP driver reports at error level what it then does without: a
-       queueing discipline, secondary processes. */
-    char quiet[] = "--log-level=*:error", quiet_tap[] = "--log-level=pmd.net.tap:critical";
-    char loud[] = "--log-level=*:info";
+    char quiet[] = "--log-level=*:error", loud[] = "--log-level=*:info";
     char *argv[] = {program,
                     config->is_no_huge ? pages_plain : pages_huge,
                     m,
@@ -94,7 +91,6 @@ tdm_status_t tdm_port_env_start(const tdm_port_env_config_t *config, tdm_error_t
                     no_shconf,
                     prefix,
                     config->is_debug ? loud : quiet,
-                    config->is_debug ? loud : quiet_tap,
                     NULL};
     if (!config->is_debug) rte_log_set_global_level(RTE_LOG_ERR);
     int rc = rte_eal_init((int)TDM_COUNT_OF(argv) - 1, argv);
@@ -103,6 +99,9 @@ tdm_status_t tdm_port_env_start(const tdm_port_env_config_t *config, tdm_error_t
         return tdm_error_set(err, TDM_ERR_IO,
                              "DPDK environment: %s (network log level debug says more)",
                              rte_strerror(rte_errno));
+    /* The TAP driver calls an error what it then does without: a queueing
+       discipline for flow rules, secondary processes. */
+    if (!config->is_debug) rte_log_set_level_pattern("pmd.net.tap", RTE_LOG_CRIT);
     return TDM_OK;
 }
 

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The tile's accounts: copied to its telemetry block, and checked. */
+
+#include "net/tile/tile_private.h"
+
+/* drop_total adds up one reason over port, link, QUIC and rings: each
+   event is counted in exactly one of them. */
+static uint64_t drop_total(tdm_net_tile_t *t, const tdm_port_stats_t *p, uint32_t reason) {
+    const tdm_link_counters_t *l = tdm_link_counters(t->link);
+    uint64_t n = l->rx_drop[reason] + l->tx_drop[reason] + tdm_quic_counters(t->quic)->drop[reason];
+    switch (reason) {
+    case TDM_DROP_nic_missed: return n + p->nic_missed;
+    case TDM_DROP_nic_error: return n + p->nic_error;
+    case TDM_DROP_no_mbuf: return n + p->no_mbuf + p->tx_no_mbuf;
+    case TDM_DROP_tx_full: return n + p->tx_full;
+    case TDM_DROP_stale_handle: return n + t->n.stale;
+    default: return n;
+    }
+}
+
+static void publish_net(tdm_net_tile_t *t) {
+    tdm_block_t *b = t->c.block;
+    tdm_port_stats_t p;
+    tdm_port_stats_read(t->c.port, &p);
+    tdm_count_to(b, TDM_METRIC_net_packets_total, TDM_LABEL_DIRECTION_rx, p.rx_frames);
+    tdm_count_to(b, TDM_METRIC_net_packets_total, TDM_LABEL_DIRECTION_tx, p.tx_frames);
+    tdm_count_to(b, TDM_METRIC_net_bytes_total, TDM_LABEL_DIRECTION_rx, p.rx_bytes);
+    tdm_count_to(b, TDM_METRIC_net_bytes_total, TDM_LABEL_DIRECTION_tx, p.tx_bytes);
+    uint32_t first = tdm_reason_first(TDM_GROUP_DROP), cnt = TDM_LABEL_REASONS_DROP;
+    for (uint32_t r = first; r < first + cnt; r++)
+        tdm_count_to(b, TDM_METRIC_net_drops_total, tdm_label_reason(r), drop_total(t, &p, r));
+
+    const tdm_quic_counters_t *q = tdm_quic_counters(t->quic);
+    tdm_gauge_set(b, TDM_METRIC_connections, TDM_LABEL_DOOR_h3, q->connection_cnt);
+    tdm_count_to(b, TDM_METRIC_net_handshakes_total, TDM_LABEL_HANDSHAKE_completed,
+                 q->handshakes_done);
+    tdm_count_to(b, TDM_METRIC_net_handshakes_total, TDM_LABEL_HANDSHAKE_limited,
+                 q->drop[TDM_DROP_quic_handshake_rate]);
+    tdm_count_to(b, TDM_METRIC_connections_refused_total, TDM_LABEL_DOOR_h3,
+                 q->drop[TDM_DROP_quic_connection_limit] + q->drop[TDM_DROP_quic_handshake_rate]);
+}
+
+/* publish_http counts the heads that api tiles made and those that h3
+   made by itself together. */
+static void publish_http(tdm_net_tile_t *t) {
+    tdm_block_t *b = t->c.block;
+    const tdm_h3_counters_t *h = tdm_h3_counters(t->h3);
+    uint64_t responses[TDM_LABEL_CNT_CODE];
+    for (uint32_t i = 0; i < TDM_LABEL_CNT_CODE; i++) responses[i] = t->n.responses[i];
+    uint32_t first = tdm_reason_first(TDM_GROUP_REFUSE), cnt = TDM_LABEL_REASONS_REFUSE;
+    for (uint32_t r = first; r < first + cnt; r++) {
+        responses[tdm_label_code((uint32_t)tdm_reason_http((tdm_reason_t)r))] += h->refused[r];
+        tdm_count_to(b, TDM_METRIC_refusals_total, tdm_label_reason(r), h->refused[r]);
+    }
+    for (uint32_t i = 0; i < TDM_LABEL_CNT_CODE; i++)
+        tdm_count_to(b, TDM_METRIC_http_responses_total,
+                     tdm_series2(TDM_METRIC_http_responses_total, TDM_LABEL_DOOR_h3, i),
+                     responses[i]);
+    tdm_gauge_set(b, TDM_METRIC_exchanges_open, TDM_LABEL_DOOR_h3, t->used_cnt);
+    tdm_gauge_set(b, TDM_METRIC_exchange_slots, TDM_LABEL_DOOR_h3, t->c.exchange_max);
+    tdm_count_to(b, TDM_METRIC_exchanges_total, TDM_LABEL_DOOR_h3, t->n.exchanges);
+    tdm_count_to(b, TDM_METRIC_disconnects_total, TDM_LABEL_DOOR_h3, t->n.disconnects);
+}
+
+/* publish_rings reports the ring that ends here; those that start here
+   are their consumers' to report. */
+static void publish_rings(tdm_net_tile_t *t) {
+    tdm_block_t *b = t->c.block;
+    const tdm_ring_t *r = t->c.egress;
+    tdm_gauge_set(b, TDM_METRIC_ring_entries, TDM_LABEL_RING_egress, tdm_ring_cnt(r));
+    tdm_gauge_set(b, TDM_METRIC_ring_capacity_entries, TDM_LABEL_RING_egress, tdm_ring_capacity(r));
+    tdm_gauge_set(b, TDM_METRIC_ring_high_watermark_entries, TDM_LABEL_RING_egress,
+                  tdm_ring_high_water(r));
+    tdm_count_to(b, TDM_METRIC_ring_enqueue_failures_total, TDM_LABEL_RING_egress,
+                 tdm_ring_full_cnt(r));
+}
+
+void tdm_net_tile_publish(tdm_net_tile_t *t) {
+    publish_net(t);
+    publish_http(t);
+    publish_rings(t);
+}
+
+int tdm_net_tile_is_conserved(tdm_net_tile_t *t) {
+    tdm_port_stats_t p;
+    tdm_port_stats_read(t->c.port, &p);
+    const tdm_link_counters_t *l = tdm_link_counters(t->link);
+    return p.rx_frames == l->rx_frames && l->datagrams == t->n.quic_taken + t->n.quic_dropped &&
+           tdm_link_is_conserved(t->link);
+}
+
+const tdm_link_counters_t *tdm_net_tile_link_counters(const tdm_net_tile_t *t) {
+    return tdm_link_counters(t->link);
+}
+
+const tdm_quic_counters_t *tdm_net_tile_quic_counters(tdm_net_tile_t *t) {
+    return tdm_quic_counters(t->quic);
+}
+
+const tdm_h3_counters_t *tdm_net_tile_h3_counters(tdm_net_tile_t *t) {
+    return tdm_h3_counters(t->h3);
+}

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_NET_TILE_TILE_PRIVATE_H
+#define TDM_NET_TILE_TILE_PRIVATE_H
+
+/* The tile's inside, shared by its turn (tile.c), its slots (exchange.c)
+   and its accounts (publish.c). */
+
+#include "appliance/base/clock.h"
+#include "appliance/ring/pipe.h"
+#include "net/tile/tile.h"
+
+#include <rte_mbuf.h>
+
+#define PUBLISH_NS (50 * TDM_NS_PER_MS)
+
+/* Egress words taken and datagrams sent in one turn, at most.  A turn of
+   64 datagrams of 1200 bytes is about 0.1 ms of encryption on one core,
+   the grain of everybody's latency; larger only helps bulk.  Estimates,
+   not measured. */
+#define EGRESS_PER_TURN 128u
+#define OUTPUT_PER_TURN 64u
+
+#define SLOT_NONE UINT32_MAX
+
+/* A slot's two owners; free when neither bit is set. */
+#define OWNER_H3  1u /* exchange_open .. exchange_closed */
+#define OWNER_API 2u /* arrival pushed .. END word */
+
+typedef struct slot {
+    uint32_t next_free;
+    uint32_t owners;
+    uint16_t api; /* which api tile has it */
+    uint16_t is_hangup_due;
+    int64_t last_token_ns; /* hand-over of the last record with tokens; 0: none yet */
+    int64_t last_sent_ns;  /* hand-over of the last record */
+    tdm_pipe_t pipe;
+} slot_t;
+
+/* Accounts that neither link, quic nor h3 keep. */
+typedef struct tile_counters {
+    uint64_t quic_taken;
+    uint64_t quic_dropped;
+    uint64_t stale;        /* egress words of a slot's earlier life */
+    uint64_t exchanges;    /* arrivals pushed */
+    uint64_t disconnects;  /* clients that left early */
+    uint64_t responses[5]; /* heads by hundred, 1xx first */
+} tile_counters_t;
+
+struct tdm_net_tile {
+    tdm_net_tile_config_t c;
+    tdm_link_t *link;
+    tdm_quic_t *quic;
+    tdm_h3_t *h3;
+
+    tdm_exchange_t *exchange; /* [exchange_max] */
+    slot_t *slot;             /* [exchange_max] */
+    uint8_t *body;            /* [exchange_max, body_max] */
+    uint32_t free_head;
+    uint32_t used_cnt; /* written by the tile, read by anyone */
+    uint32_t api_turn; /* round robin over api tiles */
+    uint32_t hangup_due_cnt;
+
+    struct rte_mbuf *spare; /* for the next reply; NULL: to be allocated */
+    uint32_t is_drain_wanted;
+    uint32_t is_draining;
+    int64_t publish_ns;
+    tile_counters_t n;
+};
+
+/* --- exchange.c ----------------------------------------------------- */
+
+/* exchange_init makes all slots free.  pipes: [exchange_max, pipe_sz]. */
+tdm_status_t exchange_init(tdm_net_tile_t *t, uint8_t *pipes, tdm_error_t *err);
+
+/* exchange_calls is the table h3 calls. */
+tdm_h3_tile_t exchange_calls(tdm_net_tile_t *t);
+
+/* egress_drain takes words of the api tiles to h3. */
+uint32_t egress_drain(tdm_net_tile_t *t, int64_t now_ns);
+
+/* hangup_retry pushes what a full lane refused before. */
+uint32_t hangup_retry(tdm_net_tile_t *t);
+
+#endif /* TDM_NET_TILE_TILE_PRIVATE_H */
