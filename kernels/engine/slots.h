@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_KERNELS_ENGINE_SLOTS_H
+#define TDM_KERNELS_ENGINE_SLOTS_H
+
+/* tdm_slots is what a backend remembers between plans: per slot the page
+   table, the tokens at every position, and the sampling parameters.
+
+     plan --> tdm_slots_check   reads only; every number of the plan
+          --> tdm_slots_apply   deltas, and prefill tokens into histories
+          --> (layers run)
+          --> tdm_slots_sampled the new token becomes the next input
+
+   A slot's `next_pos` is the position its next input must have: inputs
+   are contiguous from 0.  The token there is known after a sample, and
+   unknown after a slice that was not the last.
+
+   Ownership: caller's memory.  Nothing here allocates or can fail after
+   check said yes. */
+
+#include "appliance/abi/plan.h"
+#include "appliance/base/status.h"
+
+TDM_BEGIN_DECLS
+
+typedef struct tdm_slots_config {
+    uint32_t seq_max;
+    uint32_t token_max;   /* prefill tokens of one plan */
+    uint32_t context_max; /* input positions of one slot */
+    uint32_t kv_page_cnt;
+    uint32_t vocab;
+    uint32_t variant_cnt;
+} tdm_slots_config_t;
+
+typedef struct tdm_slot {
+    uint32_t is_open;
+    uint32_t is_poisoned; /* a sample was NaN: later ones are too */
+    uint32_t prompt_cnt;
+    uint32_t page_cnt;
+    uint32_t next_pos;
+    uint32_t token_cnt; /* known tokens: next_pos, or next_pos + 1 after a sample */
+    tdm_sampling_t sampling;
+} tdm_slot_t;
+
+typedef struct tdm_slots tdm_slots_t;
+
+/* tdm_slots_footprint: bytes; the config's numbers are in range. */
+uint64_t tdm_slots_footprint(const tdm_slots_config_t *config);
+
+/* tdm_slots_init formats mem (footprint bytes, zeroed, 64-byte aligned):
+   all slots closed. */
+tdm_slots_t *tdm_slots_init(void *mem, const tdm_slots_config_t *config);
+
+/* tdm_slots_check answers TDM_ERR_CORRUPT with the first contradiction of
+   the plan against itself, the config or the slots; the slots stay as
+   they are.  Two slots may share pages to read, but no page may be
+   written by two slots in one plan. */
+TDM_MUST_USE tdm_status_t tdm_slots_check(tdm_slots_t *s, const tdm_plan_t *plan, tdm_error_t *err);
+
+/* tdm_slots_apply changes the slots as a checked plan says.  next_pos of
+   every slice and decode is moved past its inputs. */
+void tdm_slots_apply(tdm_slots_t *s, const tdm_plan_t *plan);
+
+/* tdm_slots_sampled stores the token at the slot's next_pos; -1 poisons
+   the slot. */
+void tdm_slots_sampled(tdm_slots_t *s, uint32_t slot, int32_t token);
+
+const tdm_slot_t *tdm_slots_at(const tdm_slots_t *s, uint32_t slot);
+
+/* tdm_slots_history: [context_max + 1] tokens of a slot. */
+const int32_t *tdm_slots_history(const tdm_slots_t *s, uint32_t slot);
+
+/* tdm_slots_pages: the page tables, [seq_max][tdm_slots_stride]. */
+const uint32_t *tdm_slots_pages(const tdm_slots_t *s);
+uint32_t tdm_slots_stride(const tdm_slots_t *s);
+
+TDM_END_DECLS
+
+#endif /* TDM_KERNELS_ENGINE_SLOTS_H */
