@@ -14,9 +14,9 @@
    A request's life is told through its tdm_client_sink_t: head once, then
    header per field, body in pieces as they come, end exactly once.
 
-   Ownership: a request's fields are copied; a body is read until end, so
-   it must live that long.  Sink calls come from inside step, wait, input,
-   output, cancel and close; they may request and cancel, not close.
+   Ownership: a request's fields and body are copied.  Sink calls come from
+   inside step, wait, input, output, cancel, shutdown and close; they may
+   request and cancel, nothing else.
    Threads: one at a time.  Memory comes from the heap: this room never
    runs on a polling tile. */
 
@@ -86,9 +86,12 @@ TDM_MUST_USE tdm_status_t tdm_client_request(tdm_client_t *c, const tdm_client_r
    An unknown id is ignored. */
 void tdm_client_cancel(tdm_client_t *c, int64_t id);
 
-/* tdm_client_close tells the server (where a socket is there, or output is
-   called no more in memory: it does not), ends open requests as LOST and
-   frees everything.  NULL is allowed. */
+/* tdm_client_shutdown ends the connection: open requests end as LOST, the
+   next output is CONNECTION_CLOSE. */
+void tdm_client_shutdown(tdm_client_t *c);
+
+/* tdm_client_close does the same, sends that last datagram where there is
+   a socket, and frees everything.  NULL is allowed. */
 void tdm_client_close(tdm_client_t *c);
 
 /* tdm_client_is_ready: the handshake is done and verified, the connection

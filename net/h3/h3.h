@@ -23,11 +23,10 @@
    What h3 answers by itself (a short JSON error, made at start): no free
    slot (exchange_limit), and whatever refusal exchange_ready returns.
    What it only marks: x->refuse is header_too_large, body_too_large,
-   bad_request or request_timeout, and the api tile words the answer like
-   any other.  A body over the bound is read and thrown away up to
-   discard_max bytes, so that the client hears the answer; then the stream
-   is stopped.  Malformed HTTP/3 resets the stream (H3_MESSAGE_ERROR) or
-   closes the connection with the code of RFC 9114.
+   bad_request (a field that may come once came twice) or request_timeout, and the api tile words
+   the answer like any other.  A body over the bound is read and thrown away up to discard_max
+   bytes, so that the client hears the answer; then the stream is stopped.  Malformed HTTP/3 resets
+   the stream (H3_MESSAGE_ERROR) or closes the connection with the code of RFC 9114.
 
    Ownership: exchanges, their body memory and pipes are the tile's; h3
    uses them from exchange_open to exchange_closed.  The caller gives h3's
@@ -60,7 +59,8 @@ typedef struct tdm_h3_tile {
     tdm_reason_t (*exchange_ready)(void *ctx, tdm_exchange_t *x, int64_t now_ns);
 
     /* The client left after exchange_ready and before the END word: cancel
-       at the api tile.  exchange_closed follows at once. */
+       at the api tile.  exchange_closed follows once QUIC has let go of the
+       reply's bytes. */
     void (*exchange_gone)(void *ctx, tdm_exchange_t *x, int64_t now_ns);
 
     /* h3 touches x no more.  The slot is free once the api tile's END came

@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "net/h3/h3_private.h"
+
+#include "appliance/base/check.h"
+#include "appliance/base/clock.h"
+#include "appliance/base/size.h"
+#include "appliance/ring/pipe.h"
+
+/* Late requests of one poll, and connections told to go away in one. */
+#define LATE_PER_POLL  16u
+#define DRAIN_PER_POLL 16u
+
+/* --- life ------------------------------------------------------------- */
+
+static int is_config_good(const tdm_h3_config_t *cfg) {
+    return cfg->connection_max >= 1 && cfg->connection_max <= TDM_QUIC_CONNECTION_MAX &&
+           cfg->stream_max >= 1 && cfg->stream_max <= (1u << 24) && cfg->exchange_max >= 1 &&
+           cfg->exchange_max <= (1u << 24) && cfg->tile.exchange_open != NULL &&
+           cfg->tile.exchange_ready != NULL && cfg->tile.exchange_gone != NULL &&
+           cfg->tile.exchange_closed != NULL && cfg->tile.record_sent != NULL;
+}
+
+typedef struct layout {
+    uint8_t *base;
+    uint64_t used;
+} layout_t;
+
+static void *part(layout_t *l, uint64_t sz) {
+    uint64_t at = tdm_size_align(l->used, 64);
+    l->used = at + sz;
+    return l->base == NULL ? NULL : l->base + at;
+}
+
+static tdm_h3_t *lay_out(layout_t *l, const tdm_h3_config_t *cfg) {
+    tdm_h3_t *h = part(l, sizeof *h);
+    void *session = part(l, (uint64_t)cfg->connection_max * sizeof(session_t));
+    void *stream = part(l, (uint64_t)cfg->stream_max * sizeof(stream_t));
+    void *free_idx = part(l, (uint64_t)cfg->stream_max * sizeof(uint32_t));
+    void *by_slot = part(l, (uint64_t)cfg->exchange_max * sizeof(uint32_t));
+    if (h == NULL) return NULL;
+    memset(l->base, 0, l->used);
+    h->session = session;
+    h->stream = stream;
+    h->free_idx = free_idx;
+    h->by_slot = by_slot;
+    return h;
+}
+
+uint64_t tdm_h3_footprint(const tdm_h3_config_t *cfg) {
+    if (!is_config_good(cfg)) return 0;
+    layout_t l = {0};
+    (void)lay_out(&l, cfg);
+    return l.used;
+}
+
+tdm_status_t tdm_h3_create(void *mem, const tdm_h3_config_t *cfg, tdm_h3_t **out,
+                           tdm_error_t *err) {
+    if (mem == NULL || (uintptr_t)mem % 64u != 0 || !is_config_good(cfg)) {
+        return tdm_error_set(err, TDM_ERR_INVAL, "h3: a configured value is out of range");
+    }
+    layout_t l = {.base = mem};
+    tdm_h3_t *h = lay_out(&l, cfg);
+    h->cfg = *cfg;
+    if (h->cfg.discard_max == 0) h->cfg.discard_max = 1u << 20;
+    if (h->cfg.header_max == 0) h->cfg.header_max = 16u << 10;
+    if (h->cfg.request_timeout_ns == 0) h->cfg.request_timeout_ns = 30 * TDM_NS_PER_S;
+    if (h->cfg.server == NULL) h->cfg.server = "tandem";
+    h->late_head = NONE_IDX;
+    h->late_tail = NONE_IDX;
+    h->drain_ns = TDM_TIME_NEVER;
+    for (uint32_t i = 0; i < cfg->stream_max; i++) {
+        h->free_idx[h->free_cnt++] = cfg->stream_max - 1u - i;
+    }
+    for (uint32_t i = 0; i < cfg->exchange_max; i++) h->by_slot[i] = NONE_IDX;
+    refusal_init(h);
+    *out = h;
+    return TDM_OK;
+}
+
+tdm_quic_app_t tdm_h3_app(tdm_h3_t *h) {
+    tdm_quic_app_t app = session_calls;
+    app.ctx = h;
+    return app;
+}
+
+void tdm_h3_attach(tdm_h3_t *h, tdm_quic_t *q) {
+    h->q = q;
+}
+
+const tdm_h3_counters_t *tdm_h3_counters(tdm_h3_t *h) {
+    h->counters.stream_cnt = h->cfg.stream_max - h->free_cnt;
+    return &h->counters;
+}
+
+/* --- streams and exchanges -------------------------------------------- */
+
+static uint32_t idx_of(const stream_t *st) {
+    return (uint32_t)(st - st->session->h->stream);
+}
+
+static void late_add(stream_t *st) {
+    tdm_h3_t *h = st->session->h;
+    uint32_t idx = idx_of(st);
+    st->is_late_listed = 1;
+    st->late_next = NONE_IDX;
+    st->late_prev = h->late_tail;
+    if (h->late_tail == NONE_IDX) {
+        h->late_head = idx;
+    } else {
+        h->stream[h->late_tail].late_next = idx;
+    }
+    h->late_tail = idx;
+}
+
+void late_remove(stream_t *st) {
+    tdm_h3_t *h = st->session->h;
+    if (!st->is_late_listed) return;
+    st->is_late_listed = 0;
+    if (st->late_prev == NONE_IDX) {
+        h->late_head = st->late_next;
+    } else {
+        h->stream[st->late_prev].late_next = st->late_next;
+    }
+    if (st->late_next == NONE_IDX) {
+        h->late_tail = st->late_prev;
+    } else {
+        h->stream[st->late_next].late_prev = st->late_prev;
+    }
+}
+
+stream_t *stream_open(session_t *s, int64_t id) {
+    tdm_h3_t *h = s->h;
+    if (h->free_cnt == 0) return NULL;
+    uint32_t idx = h->free_idx[--h->free_cnt];
+    stream_t *st = &h->stream[idx];
+    *st = (stream_t){
+        .session = s,
+        .id = id,
+        .begin_ns = h->now_ns,
+        .first_byte_ns = h->now_ns,
+        .method = TDM_METHOD_OTHER,
+        .cursor = tdm_pipe_begin(),
+        .prev = NONE_IDX,
+        .next = s->first,
+    };
+    if (s->first != NONE_IDX) h->stream[s->first].prev = idx;
+    s->first = idx;
+    s->stream_cnt++;
+    late_add(st);
+    st->x = h->cfg.tile.exchange_open(h->cfg.tile.ctx, tdm_quic_conn_remote(s->c));
+    if (st->x != NULL) {
+        TDM_CHECK(st->x->handle.slot < h->cfg.exchange_max);
+        st->generation = st->x->handle.generation;
+        h->by_slot[st->x->handle.slot] = idx;
+    }
+    return st;
+}
+
+void exchange_give_back(stream_t *st) {
+    tdm_h3_t *h = st->session->h;
+    if (st->x == NULL) return;
+    tdm_exchange_t *x = st->x;
+    st->x = NULL;
+    h->by_slot[x->handle.slot] = NONE_IDX;
+    h->cfg.tile.exchange_closed(h->cfg.tile.ctx, x, h->now_ns);
+}
+
+void stream_free(stream_t *st) {
+    session_t *s = st->session;
+    tdm_h3_t *h = s->h;
+    if (st->is_end_sent && !st->is_gone) {
+        h->counters.replies_done++;
+    } else {
+        client_left(st);
+    }
+    late_remove(st);
+    exchange_give_back(st);
+    if (st->prev == NONE_IDX) {
+        s->first = st->next;
+    } else {
+        h->stream[st->prev].next = st->next;
+    }
+    if (st->next != NONE_IDX) h->stream[st->next].prev = st->prev;
+    s->stream_cnt--;
+    h->free_idx[h->free_cnt++] = idx_of(st);
+}
+
+void tdm_h3_reply(tdm_h3_t *h, tdm_exchange_t *x, uint32_t flags, int64_t now_ns) {
+    h->now_ns = now_ns;
+    uint32_t idx = x->handle.slot < h->cfg.exchange_max ? h->by_slot[x->handle.slot] : NONE_IDX;
+    stream_t *st = idx == NONE_IDX ? NULL : &h->stream[idx];
+    if (st == NULL || st->x != x || st->generation != x->handle.generation) {
+        h->counters.stale++;
+        return;
+    }
+    if (flags & TDM_EGRESS_END) st->is_end_seen = 1;
+    if (st->is_gone) return;
+    if ((flags & TDM_EGRESS_HEAD) && !st->is_head_sent) reply_head(st, &x->head);
+    int is_cut = (flags & TDM_EGRESS_ABORT) != 0;
+    if ((flags & TDM_EGRESS_END) && (is_cut || !st->is_head_sent)) {
+        reply_cut(st, NGHTTP3_H3_INTERNAL_ERROR);
+        return;
+    }
+    if (flags & (TDM_EGRESS_RECORD | TDM_EGRESS_END)) reply_more(st);
+}
+
+/* --- deadlines and drain ---------------------------------------------- */
+
+static void end_late(stream_t *st) {
+    late_remove(st);
+    if (!st->is_delivered) {
+        st->refuse = TDM_REFUSE_request_timeout;
+        deliver(st);
+    }
+    /* NO_ERROR: the reply still counts (RFC 9114, 4.1). */
+    stop_read(st, NGHTTP3_H3_NO_ERROR);
+}
+
+static void drain_visit(void *arg, tdm_quic_conn_t *c) {
+    (void)arg;
+    session_drain(tdm_quic_conn_user(c));
+}
+
+uint32_t tdm_h3_poll(tdm_h3_t *h, int64_t now_ns) {
+    h->now_ns = now_ns;
+    uint32_t done = 0;
+    while (done < LATE_PER_POLL && h->late_head != NONE_IDX &&
+           now_ns - h->stream[h->late_head].begin_ns >= h->cfg.request_timeout_ns) {
+        end_late(&h->stream[h->late_head]);
+        done++;
+    }
+    if (now_ns >= h->drain_ns) {
+        done += tdm_quic_conn_walk(h->q, &h->drain_cursor, DRAIN_PER_POLL, drain_visit, h);
+        h->drain_ns = now_ns + TDM_NS_PER_MS;
+    }
+    return done;
+}
+
+int64_t tdm_h3_next_ns(const tdm_h3_t *h) {
+    int64_t late_ns = TDM_TIME_NEVER;
+    if (h->late_head != NONE_IDX) {
+        late_ns = h->stream[h->late_head].begin_ns + h->cfg.request_timeout_ns;
+    }
+    return TDM_MIN(late_ns, h->drain_ns);
+}
+
+void tdm_h3_drain(tdm_h3_t *h) {
+    if (h->drain_ns == TDM_TIME_NEVER) h->drain_ns = 0;
+}

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_NET_H3_PRIVATE_H
+#define TDM_NET_H3_PRIVATE_H
+
+/* The inside of net/h3: one file per noun.
+
+     h3.c       life, the map from exchange to stream, deadlines, drain
+     session.c  one connection: net/quic's calls, told to nghttp3
+     request.c  one request: nghttp3's calls, told to the tile
+     reply.c    one reply: head, body from the pipe, acknowledgement
+     refusal.c  the answers h3 words itself */
+
+#include "net/h3/h3.h"
+
+#include <nghttp3/nghttp3.h>
+
+#define NONE_IDX         UINT32_MAX
+#define REFUSAL_BODY_MAX 256u
+
+typedef struct session session_t;
+
+typedef struct stream {
+    session_t *session;
+    tdm_exchange_t *x; /* NULL: none, or given back */
+    int64_t id;
+    int64_t begin_ns;
+    int64_t first_byte_ns;
+    uint64_t header_sz;
+    uint64_t content_sz; /* of content-length; 0: none */
+    uint64_t discard_sz;
+    const char *own_body; /* an answer of h3's, instead of the pipe */
+    uint32_t own_sz;
+    uint32_t cursor;     /* of the pipe */
+    uint32_t generation; /* of x */
+    uint16_t method;     /* tdm_method_t */
+    uint16_t refuse;     /* found by the door, told with exchange_ready */
+    uint32_t prev;       /* of the session's list */
+    uint32_t next;
+    uint32_t late_prev; /* of the list of requests not yet whole */
+    uint32_t late_next;
+    uint8_t is_late_listed;
+    uint8_t is_whole;     /* the request's last byte came */
+    uint8_t is_delivered; /* exchange_ready was called */
+    uint8_t is_taken;     /* and answered NONE */
+    uint8_t is_head_sent;
+    uint8_t is_bodyless; /* HEAD, or a status without body */
+    uint8_t is_end_seen; /* the api tile's END word came */
+    uint8_t is_end_sent; /* the end was handed to nghttp3 */
+    uint8_t is_gone;     /* the client left, or the stream was cut */
+    uint8_t is_read_stopped;
+} stream_t;
+
+typedef enum goaway {
+    GOAWAY_NONE,
+    GOAWAY_NOTICE, /* no id named yet: requests on their way are served */
+    GOAWAY_FINAL,  /* later ones are rejected */
+} goaway_t;
+
+struct session {
+    tdm_h3_t *h;
+    tdm_quic_conn_t *c;
+    nghttp3_conn *nc;
+    nghttp3_mem mem;
+    uint32_t first; /* of its streams */
+    uint32_t stream_cnt;
+    uint32_t goaway; /* goaway_t */
+    int64_t goaway_ns;
+};
+
+struct tdm_h3 {
+    tdm_h3_config_t cfg;
+    tdm_h3_counters_t counters;
+    tdm_quic_t *q;
+    session_t *session; /* [connection_max] by connection index */
+    stream_t *stream;   /* [stream_max] */
+    uint32_t *free_idx; /* [stream_max] */
+    uint32_t *by_slot;  /* [exchange_max] stream of an exchange slot */
+    uint32_t free_cnt;
+    uint32_t late_head; /* oldest request not yet whole */
+    uint32_t late_tail;
+    uint32_t drain_cursor;
+    int64_t drain_ns; /* next visit; TDM_TIME_NEVER: not draining */
+    int64_t now_ns;   /* of the call that runs */
+    char refusal[TDM_REASON_CNT][REFUSAL_BODY_MAX];
+};
+
+/* h3.c */
+stream_t *stream_open(session_t *s, int64_t id);
+void stream_free(stream_t *st);
+void late_remove(stream_t *st);
+void exchange_give_back(stream_t *st);
+
+/* session.c */
+int session_open(void *ctx, tdm_quic_conn_t *c, int64_t now_ns);
+void session_drain(session_t *s);
+extern const tdm_quic_app_t session_calls;
+
+/* request.c */
+extern const nghttp3_callbacks request_calls;
+/* client_left: nobody waits for this reply any more. */
+void client_left(stream_t *st);
+/* deliver gives the exchange to the tile, once. */
+void deliver(stream_t *st);
+void stop_read(stream_t *st, uint64_t error);
+
+/* reply.c */
+void reply_head(stream_t *st, const tdm_reply_head_t *head);
+void reply_more(stream_t *st);
+void reply_cut(stream_t *st, uint64_t error);
+int reply_acked(stream_t *st, uint64_t sz);
+
+/* refusal.c */
+void refusal_init(tdm_h3_t *h);
+/* refusal_answer replies without an api tile. */
+void refusal_answer(stream_t *st, tdm_reason_t reason);
+
+#endif /* TDM_NET_H3_PRIVATE_H */

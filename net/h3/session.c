@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "net/h3/h3_private.h"
+
+#include "appliance/base/clock.h"
+
+/* Between the notice and the final GOAWAY, and again before the end: long
+   enough for requests already on their way. */
+#define GOAWAY_STEP_NS (500 * TDM_NS_PER_MS)
+
+static void *mem_alloc(size_t sz, void *c) {
+    return tdm_quic_conn_alloc(c, sz);
+}
+
+static void mem_free(void *p, void *c) {
+    tdm_quic_conn_free(c, p);
+}
+
+static void *mem_calloc(size_t cnt, size_t sz, void *c) {
+    size_t total;
+    if (__builtin_mul_overflow(cnt, sz, &total)) return NULL;
+    void *p = tdm_quic_conn_alloc(c, total);
+    if (p != NULL) memset(p, 0, total);
+    return p;
+}
+
+static void *mem_realloc(void *p, size_t sz, void *c) {
+    return tdm_quic_conn_realloc(c, p, sz);
+}
+
+/* fail closes the connection with the code that RFC 9114 gives for what
+   nghttp3 found. */
+static int fail(session_t *s, int64_t liberr) {
+    s->h->counters.protocol_errors += liberr != NGHTTP3_ERR_NOMEM;
+    tdm_quic_conn_fail(s->c, nghttp3_err_infer_quic_app_error_code((int)liberr));
+    return -1;
+}
+
+static int bind_own_streams(session_t *s) {
+    int64_t control = tdm_quic_conn_open_uni(s->c);
+    int64_t encoder = tdm_quic_conn_open_uni(s->c);
+    int64_t decoder = tdm_quic_conn_open_uni(s->c);
+    if (control < 0 || encoder < 0 || decoder < 0) return NGHTTP3_ERR_H3_GENERAL_PROTOCOL_ERROR;
+    int rv = nghttp3_conn_bind_control_stream(s->nc, control);
+    return rv != 0 ? rv : nghttp3_conn_bind_qpack_streams(s->nc, encoder, decoder);
+}
+
+int session_open(void *ctx, tdm_quic_conn_t *c, int64_t now_ns) {
+    tdm_h3_t *h = ctx;
+    h->now_ns = now_ns;
+    session_t *s = &h->session[tdm_quic_conn_idx(c)];
+    *s = (session_t){.h = h, .c = c, .first = NONE_IDX};
+    tdm_quic_conn_set_user(c, s);
+    s->mem = (nghttp3_mem){c, mem_alloc, mem_free, mem_calloc, mem_realloc};
+    h->counters.connection_cnt++;
+
+    /* No dynamic QPACK table in either direction: header memory stays
+       bounded by one request's and no stream waits for another's. */
+    nghttp3_settings settings;
+    nghttp3_settings_default(&settings);
+    settings.max_field_section_size = h->cfg.header_max;
+    settings.qpack_encoder_max_dtable_capacity = 0;
+    int rv = nghttp3_conn_server_new(&s->nc, &request_calls, &settings, &s->mem, s);
+    if (rv != 0) {
+        s->nc = NULL;
+        return fail(s, rv);
+    }
+    rv = bind_own_streams(s);
+    return rv == 0 ? 0 : fail(s, rv);
+}
+
+static void session_close(void *ctx, tdm_quic_conn_t *c, int64_t now_ns) {
+    tdm_h3_t *h = ctx;
+    session_t *s = tdm_quic_conn_user(c);
+    h->now_ns = now_ns;
+    while (s->first != NONE_IDX) stream_free(&h->stream[s->first]);
+    if (s->nc != NULL) nghttp3_conn_del(s->nc);
+    s->nc = NULL;
+    h->counters.connection_cnt--;
+}
+
+static int on_data(void *ctx, tdm_quic_conn_t *c, int64_t id, const uint8_t *bytes, uint64_t sz,
+                   int is_fin, int64_t now_ns) {
+    session_t *s = tdm_quic_conn_user(c);
+    ((tdm_h3_t *)ctx)->now_ns = now_ns;
+    nghttp3_ssize n = nghttp3_conn_read_stream(s->nc, id, bytes, sz, is_fin);
+    if (n < 0) return fail(s, n);
+    /* Bytes of bodies are counted where they are taken. */
+    tdm_quic_conn_consumed(c, id, (uint64_t)n);
+    return 0;
+}
+
+static int on_acked(void *ctx, tdm_quic_conn_t *c, int64_t id, uint64_t sz) {
+    (void)ctx;
+    session_t *s = tdm_quic_conn_user(c);
+    int rv = nghttp3_conn_add_ack_offset(s->nc, id, sz);
+    return rv == 0 || rv == NGHTTP3_ERR_STREAM_NOT_FOUND ? 0 : fail(s, rv);
+}
+
+/* find walks the session's streams, at most stream_max of a connection:
+   nghttp3 0.8 keeps its user pointer to itself. */
+static stream_t *find(session_t *s, int64_t id) {
+    for (uint32_t i = s->first; i != NONE_IDX; i = s->h->stream[i].next) {
+        if (s->h->stream[i].id == id) return &s->h->stream[i];
+    }
+    return NULL;
+}
+
+static int on_reset(void *ctx, tdm_quic_conn_t *c, int64_t id, uint64_t error) {
+    (void)error;
+    tdm_h3_t *h = ctx;
+    session_t *s = tdm_quic_conn_user(c);
+    (void)nghttp3_conn_shutdown_stream_read(s->nc, id);
+    stream_t *st = find(s, id);
+    if (st == NULL || st->is_whole) return 0;
+    h->counters.resets_rx++;
+    client_left(st);
+    nghttp3_conn_shutdown_stream_write(s->nc, id);
+    tdm_quic_conn_stop_write(c, id, NGHTTP3_H3_REQUEST_CANCELLED);
+    return 0;
+}
+
+static int on_stop(void *ctx, tdm_quic_conn_t *c, int64_t id, uint64_t error) {
+    (void)error;
+    tdm_h3_t *h = ctx;
+    session_t *s = tdm_quic_conn_user(c);
+    nghttp3_conn_shutdown_stream_write(s->nc, id);
+    stream_t *st = find(s, id);
+    if (st == NULL) return 0;
+    h->counters.resets_rx++;
+    client_left(st);
+    if (!st->is_whole) stop_read(st, NGHTTP3_H3_REQUEST_CANCELLED);
+    return 0;
+}
+
+static int on_close(void *ctx, tdm_quic_conn_t *c, int64_t id, uint64_t error) {
+    (void)ctx;
+    session_t *s = tdm_quic_conn_user(c);
+    int rv = nghttp3_conn_close_stream(s->nc, id, error);
+    return rv == 0 || rv == NGHTTP3_ERR_STREAM_NOT_FOUND ? 0 : fail(s, rv);
+}
+
+static int on_pull(void *ctx, tdm_quic_conn_t *c, tdm_quic_send_t *out, int64_t now_ns) {
+    session_t *s = tdm_quic_conn_user(c);
+    ((tdm_h3_t *)ctx)->now_ns = now_ns;
+    nghttp3_vec vec[TDM_QUIC_SEND_VEC_MAX];
+    nghttp3_ssize n =
+        nghttp3_conn_writev_stream(s->nc, &out->stream_id, &out->is_fin, vec, TDM_COUNT_OF(vec));
+    if (n < 0) return fail(s, n);
+    out->vec_cnt = (uint32_t)n;
+    for (uint32_t i = 0; i < out->vec_cnt; i++) {
+        out->vec[i] = (tdm_quic_vec_t){vec[i].base, vec[i].len};
+    }
+    return 0;
+}
+
+static int on_sent(void *ctx, tdm_quic_conn_t *c, int64_t id, uint64_t sz) {
+    (void)ctx;
+    session_t *s = tdm_quic_conn_user(c);
+    int rv = nghttp3_conn_add_write_offset(s->nc, id, sz);
+    return rv == 0 ? 0 : fail(s, rv);
+}
+
+static void on_blocked(void *ctx, tdm_quic_conn_t *c, int64_t id) {
+    (void)ctx;
+    nghttp3_conn_block_stream(((session_t *)tdm_quic_conn_user(c))->nc, id);
+}
+
+static void on_shut(void *ctx, tdm_quic_conn_t *c, int64_t id) {
+    (void)ctx;
+    nghttp3_conn_shutdown_stream_write(((session_t *)tdm_quic_conn_user(c))->nc, id);
+}
+
+static int on_writable(void *ctx, tdm_quic_conn_t *c, int64_t id) {
+    (void)ctx;
+    session_t *s = tdm_quic_conn_user(c);
+    int rv = nghttp3_conn_unblock_stream(s->nc, id);
+    return rv == 0 ? 0 : fail(s, rv);
+}
+
+void session_drain(session_t *s) {
+    int64_t now_ns = s->h->now_ns;
+    if (s->goaway != GOAWAY_NONE && now_ns - s->goaway_ns < GOAWAY_STEP_NS) return;
+    if (s->goaway == GOAWAY_FINAL) {
+        if (s->stream_cnt == 0) tdm_quic_conn_fail(s->c, NGHTTP3_H3_NO_ERROR);
+        return;
+    }
+    int rv = s->goaway == GOAWAY_NONE ? nghttp3_conn_submit_shutdown_notice(s->nc)
+                                      : nghttp3_conn_shutdown(s->nc);
+    if (rv != 0) {
+        (void)fail(s, rv);
+        return;
+    }
+    s->goaway++;
+    s->goaway_ns = now_ns;
+    tdm_quic_conn_wake(s->c);
+}
+
+const tdm_quic_app_t session_calls = {
+    .conn_open = session_open,
+    .conn_close = session_close,
+    .stream_data = on_data,
+    .stream_acked = on_acked,
+    .stream_reset = on_reset,
+    .stream_stop = on_stop,
+    .stream_close = on_close,
+    .send_pull = on_pull,
+    .send_sent = on_sent,
+    .send_blocked = on_blocked,
+    .send_shut = on_shut,
+    .send_writable = on_writable,
+};

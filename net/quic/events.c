@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "net/quic/quic_private.h"
+
+#include "appliance/base/rng.h"
+
+#define APP(c) ((c)->q->cfg.app)
+
+static int answer(int rv) {
+    return rv == 0 ? 0 : NGTCP2_ERR_CALLBACK_FAILURE;
+}
+
+static int on_handshake_completed(ngtcp2_conn *nc, void *user) {
+    (void)nc;
+    tdm_quic_conn_t *c = user;
+    c->state = CONN_OPEN;
+    c->q->counters.handshakes_done++;
+    c->is_app_open = 1;
+    return answer(APP(c).conn_open(APP(c).ctx, c, c->q->now_ns));
+}
+
+static int on_stream_data(ngtcp2_conn *nc, uint32_t flags, int64_t id, uint64_t offset,
+                          const uint8_t *data, size_t sz, void *user, void *stream_user) {
+    (void)nc;
+    (void)offset;
+    (void)stream_user;
+    tdm_quic_conn_t *c = user;
+    int is_fin = (flags & NGTCP2_STREAM_DATA_FLAG_FIN) != 0;
+    return answer(APP(c).stream_data(APP(c).ctx, c, id, data, sz, is_fin, c->q->now_ns));
+}
+
+static int on_acked(ngtcp2_conn *nc, int64_t id, uint64_t offset, uint64_t sz, void *user,
+                    void *stream_user) {
+    (void)nc;
+    (void)offset;
+    (void)stream_user;
+    tdm_quic_conn_t *c = user;
+    return answer(APP(c).stream_acked(APP(c).ctx, c, id, sz));
+}
+
+static int on_stream_close(ngtcp2_conn *nc, uint32_t flags, int64_t id, uint64_t error, void *user,
+                           void *stream_user) {
+    (void)stream_user;
+    tdm_quic_conn_t *c = user;
+    if (!(flags & NGTCP2_STREAM_CLOSE_FLAG_APP_ERROR_CODE_SET)) error = 0x100; /* H3_NO_ERROR */
+    int rv = APP(c).stream_close(APP(c).ctx, c, id, error);
+    if (ngtcp2_is_bidi_stream(id) && !ngtcp2_conn_is_local_stream(nc, id)) {
+        ngtcp2_conn_extend_max_streams_bidi(nc, 1);
+    }
+    return answer(rv);
+}
+
+static int on_stream_reset(ngtcp2_conn *nc, int64_t id, uint64_t final_sz, uint64_t error,
+                           void *user, void *stream_user) {
+    (void)nc;
+    (void)final_sz;
+    (void)stream_user;
+    tdm_quic_conn_t *c = user;
+    return answer(APP(c).stream_reset(APP(c).ctx, c, id, error));
+}
+
+static int on_stream_stop(ngtcp2_conn *nc, int64_t id, uint64_t error, void *user,
+                          void *stream_user) {
+    (void)nc;
+    (void)stream_user;
+    tdm_quic_conn_t *c = user;
+    return answer(APP(c).stream_stop(APP(c).ctx, c, id, error));
+}
+
+static int on_window(ngtcp2_conn *nc, int64_t id, uint64_t max, void *user, void *stream_user) {
+    (void)nc;
+    (void)max;
+    (void)stream_user;
+    tdm_quic_conn_t *c = user;
+    return answer(APP(c).send_writable(APP(c).ctx, c, id));
+}
+
+static int on_new_cid(ngtcp2_conn *nc, ngtcp2_cid *cid, uint8_t *token, size_t cid_sz, void *user) {
+    (void)nc;
+    tdm_quic_conn_t *c = user;
+    if (cid_sz != CID_SZ) return NGTCP2_ERR_CALLBACK_FAILURE;
+    cid->datalen = CID_SZ;
+    cid_make(c->q, cid->data);
+    if (ngtcp2_crypto_generate_stateless_reset_token(token, c->q->reset_secret,
+                                                     sizeof c->q->reset_secret, cid) != 0 ||
+        !conn_add_cid(c, cid->data, cid->datalen)) {
+        return NGTCP2_ERR_CALLBACK_FAILURE;
+    }
+    return 0;
+}
+
+static int on_old_cid(ngtcp2_conn *nc, const ngtcp2_cid *cid, void *user) {
+    (void)nc;
+    conn_remove_cid(user, cid->data, cid->datalen);
+    return 0;
+}
+
+/* Padding and probe timing only; ids and challenges come from GnuTLS. */
+static void on_rand(uint8_t *dest, size_t sz, const ngtcp2_rand_ctx *ctx) {
+    for (size_t i = 0; i < sz; i++) dest[i] = (uint8_t)tdm_rng_next(ctx->native_handle);
+}
+
+const ngtcp2_callbacks conn_callbacks = {
+    .recv_client_initial = ngtcp2_crypto_recv_client_initial_cb,
+    .recv_crypto_data = ngtcp2_crypto_recv_crypto_data_cb,
+    .handshake_completed = on_handshake_completed,
+    .encrypt = ngtcp2_crypto_encrypt_cb,
+    .decrypt = ngtcp2_crypto_decrypt_cb,
+    .hp_mask = ngtcp2_crypto_hp_mask_cb,
+    .recv_stream_data = on_stream_data,
+    .acked_stream_data_offset = on_acked,
+    .stream_close = on_stream_close,
+    .rand = on_rand,
+    .get_new_connection_id = on_new_cid,
+    .remove_connection_id = on_old_cid,
+    .update_key = ngtcp2_crypto_update_key_cb,
+    .stream_reset = on_stream_reset,
+    .extend_max_stream_data = on_window,
+    .delete_crypto_aead_ctx = ngtcp2_crypto_delete_crypto_aead_ctx_cb,
+    .delete_crypto_cipher_ctx = ngtcp2_crypto_delete_crypto_cipher_ctx_cb,
+    .get_path_challenge_data = ngtcp2_crypto_get_path_challenge_data_cb,
+    .stream_stop_sending = on_stream_stop,
+    .version_negotiation = ngtcp2_crypto_version_negotiation_cb,
+};
