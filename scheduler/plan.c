@@ -134,8 +134,10 @@ static uint32_t best_queue(const tdm_sched_t *s, draft_t *d, const bound_t *b, u
 }
 
 /* slice_cnt decides the tokens that head may add, 0 with d->cap set where
-   none. */
-static uint32_t slice_cnt(const tdm_sched_t *s, draft_t *d, const bound_t *b, uint32_t idx) {
+   none.  may_force: nothing more urgent was fed in this pass, so a head
+   that does not fit would not fit later either. */
+static uint32_t slice_cnt(const tdm_sched_t *s, draft_t *d, const bound_t *b, uint32_t idx,
+                          int may_force) {
     const tdm_seq_t *q = &s->seq[idx];
     const pick_t *p = pick_find(d, idx);
     uint32_t had = p ? p->cnt : 0u;
@@ -154,7 +156,7 @@ static uint32_t slice_cnt(const tdm_sched_t *s, draft_t *d, const bound_t *b, ui
     if (cnt == left || cnt >= ALIGN || (cnt > 0 && cnt == most)) return cnt;
     int is_starved = s->now_ns - q->served_ns > s->live.starve_ns;
     int is_alone = d->load.decode_cnt == 0 && d->load.prefill_cnt == 0;
-    if (!b->may_force || d->is_forced || !(is_starved || is_alone)) return 0;
+    if (!may_force || !(is_starved || is_alone)) return 0;
     d->is_forced = 1;
     return TDM_MIN(most, s->live.floor_cnt);
 }
@@ -180,12 +182,12 @@ static void draft_pass(tdm_sched_t *s, draft_t *d, const bound_t *b) {
         cursor[i] = s->queues.queue[i].head;
         d->blocked[i] = TDM_REASON_NONE;
     }
-    for (;;) {
+    for (int is_first = 1;; is_first = 0) {
         uint32_t queue = best_queue(s, d, b, cursor);
         if (queue == TDM_QUEUE_CNT) break;
         uint32_t idx = cursor[queue];
         uint32_t before = d->load.prefill_cnt;
-        uint32_t cnt = slice_cnt(s, d, b, idx);
+        uint32_t cnt = slice_cnt(s, d, b, idx, b->may_force && is_first);
         if (cnt == 0) return;
         pick_add(s, d, idx, cnt);
         TDM_CHECK(d->load.prefill_cnt > before);

@@ -79,6 +79,7 @@ void world_close(world_t *w) {
     free(w->end);
     free(w->plan);
     free(w->mem);
+    memset(w, 0, sizeof *w);
 }
 
 void world_up(world_t *w) {

@@ -92,6 +92,8 @@ tdm_sched_live_t world_live(void);
 
 void world_open(world_t *w, uint64_t seed, const tdm_sched_sizes_t *sizes,
                 const tdm_sched_live_t *live);
+
+/* world_close frees everything; a zeroed world is allowed. */
 void world_close(world_t *w);
 
 /* world_up and world_kill start and end an executor life. */

@@ -1,0 +1,327 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Goal: the nouns under the scheduler keep their promises alone: the
+   transition table, the page ledger, the prediction, the queues, the
+   configuration.  Method: each on small memory of its own. */
+
+#include "appliance/base/rng.h"
+#include "scheduler/config.h"
+#include "scheduler/kv.h"
+#include "scheduler/order.h"
+#include "scheduler/predict.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* --- seq --------------------------------------------------------------- */
+
+static void only_the_drawn_arrows_exist(void **state) {
+    (void)state;
+    static const char *const drawn[] = {
+        "free>waiting",   "waiting>prefill", "waiting>done",   "waiting>cancelled",
+        "waiting>failed", "prefill>decode",  "prefill>done",   "prefill>cancelled",
+        "prefill>failed", "decode>prefill",  "decode>done",    "decode>cancelled",
+        "decode>failed",  "done>free",       "cancelled>free", "failed>free"};
+    uint32_t cnt = 0;
+    for (int a = 0; a < TDM_SEQ_STATE_CNT; a++)
+        for (int b = 0; b < TDM_SEQ_STATE_CNT; b++) {
+            char name[40] = "";
+            strcat(strcat(strcat(name, tdm_seq_state_name((tdm_seq_state_t)a)), ">"),
+                   tdm_seq_state_name((tdm_seq_state_t)b));
+            int is_drawn = 0;
+            for (size_t i = 0; i < TDM_COUNT_OF(drawn); i++) is_drawn |= !strcmp(drawn[i], name);
+            assert_int_equal(tdm_seq_may((tdm_seq_state_t)a, (tdm_seq_state_t)b), is_drawn);
+            cnt += (uint32_t)is_drawn;
+        }
+    assert_int_equal(cnt, TDM_COUNT_OF(drawn));
+    assert_int_equal(tdm_seq_may((tdm_seq_state_t)99, TDM_SEQ_FREE), 0);
+    assert_string_equal(tdm_seq_state_name((tdm_seq_state_t)99), "unknown");
+}
+
+/* --- kv ------------------------------------------------------------------ */
+
+#define PAGES 12u
+#define SLOTS 4u
+#define TABLE 8u
+
+typedef struct ledger {
+    tdm_kv_t kv;
+    uint32_t free[PAGES], owner[PAGES], table[SLOTS * TABLE], slot_free[SLOTS];
+    int32_t mirror[PAGES * TDM_KV_PAGE_TOKENS];
+    tdm_kv_slot_t slot[SLOTS];
+} ledger_t;
+
+static tdm_kv_t *ledger_init(ledger_t *l) {
+    l->kv = (tdm_kv_t){.page_cnt = PAGES,
+                       .slot_cnt = SLOTS,
+                       .table_max = TABLE,
+                       .free = l->free,
+                       .owner = l->owner,
+                       .table = l->table,
+                       .slot_free = l->slot_free,
+                       .mirror = l->mirror,
+                       .slot = l->slot};
+    tdm_kv_init(&l->kv);
+    return &l->kv;
+}
+
+static void a_promise_keeps_pages_from_others(void **state) {
+    (void)state;
+    ledger_t l;
+    tdm_kv_t *kv = ledger_init(&l);
+    uint32_t a = tdm_kv_open(kv, 8);
+    assert_int_equal(kv->free_cnt, PAGES);
+    assert_int_equal(tdm_kv_can_open(kv, 5), 0);
+    assert_int_equal(tdm_kv_can_open(kv, 4), 1);
+    tdm_kv_cover(kv, a, 65);
+    assert_int_equal(kv->slot[a].owned_cnt, 2);
+    assert_int_equal(tdm_kv_can_open(kv, 5), 0);
+    tdm_kv_retire(kv, a);
+    assert_int_equal(tdm_kv_can_open(kv, 8), 1);
+    assert_null(tdm_kv_check(kv));
+}
+
+static void a_fence_holds_until_its_iteration_is_done(void **state) {
+    (void)state;
+    ledger_t l;
+    tdm_kv_t *kv = ledger_init(&l);
+    uint32_t a = tdm_kv_open(kv, 8);
+    tdm_kv_cover(kv, a, 8 * TDM_KV_PAGE_TOKENS);
+    kv->slot[a].last_iteration = 3;
+    tdm_kv_done(kv, 2);
+    tdm_kv_retire(kv, a);
+    assert_int_equal(kv->slot[a].state, TDM_KV_SLOT_FENCED);
+    assert_int_equal(kv->fenced_cnt, 8);
+    assert_int_equal(tdm_kv_can_open(kv, 5), 0);
+    assert_null(tdm_kv_check(kv));
+    tdm_kv_done(kv, 3);
+    assert_int_equal(kv->fenced_cnt, 0);
+    assert_int_equal(kv->free_cnt, PAGES);
+    assert_null(tdm_kv_check(kv));
+}
+
+static void an_epochs_end_drops_fences_and_forgets_grants(void **state) {
+    (void)state;
+    ledger_t l;
+    tdm_kv_t *kv = ledger_init(&l);
+    uint32_t a = tdm_kv_open(kv, 4), b = tdm_kv_open(kv, 4);
+    tdm_kv_cover(kv, a, 100);
+    tdm_kv_cover(kv, b, 100);
+    kv->slot[a].last_iteration = kv->slot[b].last_iteration = 7;
+    kv->slot[a].is_open = kv->slot[b].is_open = 1;
+    kv->slot[b].granted_cnt = 2;
+    tdm_kv_retire(kv, a);
+    assert_int_equal(kv->slot[a].must_close, 1);
+    tdm_kv_epoch_end(kv, 7);
+    assert_int_equal(kv->slot[a].state, TDM_KV_SLOT_FREE);
+    assert_int_equal(kv->slot[a].must_close, 0);
+    assert_int_equal(kv->slot[b].state, TDM_KV_SLOT_HELD);
+    assert_int_equal(kv->slot[b].owned_cnt, 2);
+    assert_int_equal(kv->slot[b].granted_cnt, 0);
+    assert_null(tdm_kv_check(kv));
+}
+
+static void the_mirror_remembers_across_pages(void **state) {
+    (void)state;
+    ledger_t l;
+    tdm_kv_t *kv = ledger_init(&l);
+    uint32_t a = tdm_kv_open(kv, 4), b = tdm_kv_open(kv, 4);
+    for (uint32_t pos = 0; pos < 4 * TDM_KV_PAGE_TOKENS; pos++) {
+        tdm_kv_cover(kv, a, pos + 1);
+        tdm_kv_cover(kv, b, pos + 1);
+        tdm_kv_remember(kv, a, pos, (int32_t)pos);
+        tdm_kv_remember(kv, b, pos, -(int32_t)pos);
+    }
+    for (uint32_t pos = 0; pos < 4 * TDM_KV_PAGE_TOKENS; pos++) {
+        assert_int_equal(tdm_kv_recall(kv, a, pos), (int32_t)pos);
+        assert_int_equal(tdm_kv_recall(kv, b, pos), -(int32_t)pos);
+    }
+}
+
+static void the_ledger_check_sees_each_kind_of_damage(void **state) {
+    (void)state;
+    ledger_t l;
+    tdm_kv_t *kv = ledger_init(&l);
+    uint32_t a = tdm_kv_open(kv, 4), b = tdm_kv_open(kv, 4);
+    tdm_kv_cover(kv, a, 100);
+    tdm_kv_cover(kv, b, 100);
+    assert_null(tdm_kv_check(kv));
+    kv->free_cnt--;
+    assert_string_equal(tdm_kv_check(kv), "pages are not conserved");
+    kv->free_cnt++;
+    uint32_t page = kv->table[a * TABLE];
+    kv->table[a * TABLE] = kv->table[b * TABLE];
+    assert_string_equal(tdm_kv_check(kv), "a page is in a table that is not its owner's");
+    kv->table[a * TABLE] = page;
+    kv->promised_cnt++;
+    assert_string_equal(tdm_kv_check(kv), "the promised count is wrong");
+    kv->promised_cnt--;
+    kv->fenced_cnt++;
+    assert_string_equal(tdm_kv_check(kv), "the fenced count is wrong");
+    kv->fenced_cnt--;
+    kv->slot_free_cnt--;
+    assert_string_equal(tdm_kv_check(kv), "slots are not conserved");
+}
+
+static void pages_round_up(void **state) {
+    (void)state;
+    assert_int_equal(tdm_kv_pages(0), 0);
+    assert_int_equal(tdm_kv_pages(1), 1);
+    assert_int_equal(tdm_kv_pages(64), 1);
+    assert_int_equal(tdm_kv_pages(65), 2);
+    assert_int_equal(tdm_kv_pages(UINT32_MAX), 1u << 26);
+}
+
+/* --- predict ------------------------------------------------------------- */
+
+static tdm_profile_t profile_of(double fixed, double token, double pair, double kv) {
+    tdm_profile_t p = {.is_measured = 1};
+    for (uint32_t r = 0; r < TDM_ROUTE_CNT; r++)
+        p.row[r] = (tdm_profile_row_t){fixed, token, pair, kv};
+    return p;
+}
+
+static void pairs_count_each_query_with_its_keys(void **state) {
+    (void)state;
+    for (uint32_t pos = 0; pos < 20; pos++)
+        for (uint32_t cnt = 0; cnt < 20; cnt++) {
+            uint64_t slow = 0;
+            for (uint32_t i = 0; i < cnt; i++) slow += pos + i + 1u;
+            assert_true(tdm_predict_pairs(pos, cnt) == slow);
+        }
+}
+
+static void fit_gives_the_most_that_stays_inside(void **state) {
+    (void)state;
+    tdm_predict_t p;
+    tdm_predict_init(&p);
+    tdm_profile_t profile = profile_of(1000, 10, 1, 2);
+    tdm_rng_t r = {.state = 5};
+    for (int i = 0; i < 2000; i++) {
+        tdm_load_t load = {.decode_cnt = tdm_rng_below(&r, 3), .kv_cnt = tdm_rng_below(&r, 500)};
+        uint32_t pos = tdm_rng_below(&r, 300), most = 1 + tdm_rng_below(&r, 200);
+        int64_t limit = tdm_rng_below(&r, 60000);
+        uint32_t cnt = tdm_predict_fit(&p, &profile, TDM_ROUTE_FUSED, &load, pos, most, limit);
+        uint32_t slow = 0;
+        for (uint32_t c = 1; c <= most; c++) {
+            tdm_load_t more = load;
+            more.prefill_cnt += c;
+            more.pair_cnt += tdm_predict_pairs(pos, c);
+            if (tdm_predict_ns(&p, &profile, TDM_ROUTE_FUSED, &more) <= limit) slow = c;
+        }
+        assert_int_equal(cnt, slow);
+    }
+}
+
+static void the_correction_follows_a_slower_machine(void **state) {
+    (void)state;
+    tdm_predict_t p;
+    tdm_predict_init(&p);
+    tdm_predict_learn(&p, 0, 5);
+    tdm_predict_learn(&p, 5, -1);
+    assert_true(p.correction == 1.0);
+    tdm_predict_learn(&p, 100, 300);
+    assert_true(p.correction == 3.0);
+    for (int i = 0; i < 60; i++) tdm_predict_learn(&p, 100, 50);
+    assert_true(p.correction > 0.49 && p.correction < 0.52);
+    for (int i = 0; i < 200; i++) tdm_predict_learn(&p, 1, INT64_MAX / 8);
+    assert_true(p.correction <= 1024.0);
+}
+
+static void routes_follow_from_what_is_present(void **state) {
+    (void)state;
+    tdm_load_t none = {0}, fill = {.prefill_cnt = 1}, decode = {.decode_cnt = 1},
+               both = {.prefill_cnt = 1, .decode_cnt = 1};
+    assert_int_equal(tdm_predict_route(&none, TDM_ROUTE_FUSED), TDM_ROUTE_IDLE);
+    assert_int_equal(tdm_predict_route(&fill, TDM_ROUTE_FUSED), TDM_ROUTE_PREFILL_ONLY);
+    assert_int_equal(tdm_predict_route(&decode, TDM_ROUTE_FUSED), TDM_ROUTE_DECODE_ONLY);
+    assert_int_equal(tdm_predict_route(&both, TDM_ROUTE_SERIAL), TDM_ROUTE_SERIAL);
+}
+
+/* --- order --------------------------------------------------------------- */
+
+static void queues_keep_order_and_tokens(void **state) {
+    (void)state;
+    tdm_order_t o;
+    tdm_seq_t seq[6];
+    memset(seq, 0, sizeof seq);
+    tdm_order_init(&o);
+    for (uint32_t i = 0; i < 6; i++) {
+        seq[i].order = i + 1;
+        seq[i].queue = TDM_QUEUE_NONE;
+        seq[i].state = TDM_SEQ_WAITING;
+        seq[i].slot = TDM_SEQ_NONE;
+        seq[i].fill_cnt = 100;
+        tdm_order_append(&o, seq, i, 2);
+    }
+    assert_true(tdm_order_backlog(&o, 0) == 0);
+    assert_true(tdm_order_backlog(&o, 1) == 600);
+    tdm_order_remove(&o, seq, 3);
+    tdm_order_remove(&o, seq, 1);
+    seq[3].slot = 0;
+    seq[1].slot = 1;
+    tdm_order_return(&o, seq, 3, 2);
+    tdm_order_return(&o, seq, 1, 2);
+    static const uint32_t want[] = {1, 3, 0, 2, 4, 5};
+    uint32_t at = o.queue[2].head;
+    for (uint32_t i = 0; i < 6; i++, at = seq[at].next) assert_int_equal(at, want[i]);
+    assert_int_equal(tdm_order_first_waiting(&o, seq, 2), 0);
+    tdm_order_advance(&o, seq, 3, 60);
+    assert_true(tdm_order_backlog(&o, 3) == 540);
+    assert_int_equal(tdm_seq_fill_left(&seq[3]), 40);
+}
+
+static void slack_shrinks_with_time_and_work(void **state) {
+    (void)state;
+    tdm_seq_t q = {.deadline_ns = 1000, .fill_cnt = 10};
+    assert_true(tdm_order_slack(&q, 0, 50.0) == 500);
+    assert_true(tdm_order_slack(&q, 600, 50.0) == -100);
+    q.pos = 10;
+    assert_true(tdm_order_slack(&q, 600, 50.0) == 400);
+}
+
+/* --- config --------------------------------------------------------------- */
+
+static void the_default_is_valid_and_each_bad_value_is_named(void **state) {
+    (void)state;
+    tdm_sched_live_t live;
+    tdm_error_t err = {0};
+    tdm_sched_live_default(&live);
+    assert_int_equal(tdm_sched_live_check(&live, &err), TDM_OK);
+    live.token_max = TDM_PLAN_TOKEN_MAX + 1;
+    assert_int_equal(tdm_sched_live_check(&live, &err), TDM_ERR_INVAL);
+    assert_non_null(strstr(err.text, "token_max"));
+    tdm_sched_live_default(&live);
+    live.profile.row[TDM_ROUTE_FUSED].pair_ns = -1.0;
+    assert_int_equal(tdm_sched_live_check(&live, &err), TDM_ERR_INVAL);
+    assert_non_null(strstr(err.text, "pair_ns"));
+    live.profile.row[TDM_ROUTE_FUSED].pair_ns = __builtin_nan("");
+    assert_int_equal(tdm_sched_live_check(&live, &err), TDM_ERR_INVAL);
+    tdm_sched_live_default(&live);
+    live.class_of[3].gap_ns = 0;
+    assert_int_equal(tdm_sched_live_check(&live, &err), TDM_ERR_INVAL);
+    assert_non_null(strstr(err.text, "gap_ns"));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(only_the_drawn_arrows_exist),
+        cmocka_unit_test(a_promise_keeps_pages_from_others),
+        cmocka_unit_test(a_fence_holds_until_its_iteration_is_done),
+        cmocka_unit_test(an_epochs_end_drops_fences_and_forgets_grants),
+        cmocka_unit_test(the_mirror_remembers_across_pages),
+        cmocka_unit_test(the_ledger_check_sees_each_kind_of_damage),
+        cmocka_unit_test(pages_round_up),
+        cmocka_unit_test(pairs_count_each_query_with_its_keys),
+        cmocka_unit_test(fit_gives_the_most_that_stays_inside),
+        cmocka_unit_test(the_correction_follows_a_slower_machine),
+        cmocka_unit_test(routes_follow_from_what_is_present),
+        cmocka_unit_test(queues_keep_order_and_tokens),
+        cmocka_unit_test(slack_shrinks_with_time_and_work),
+        cmocka_unit_test(the_default_is_valid_and_each_bad_value_is_named),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
