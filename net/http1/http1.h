@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_NET_HTTP1_H
+#define TDM_NET_HTTP1_H
+
+/* tdm_http1 is the HTTP/1.1 door: the management port, on libmicrohttpd.
+   It makes the same exchanges as the net tile (appliance/abi/exchange.h);
+   only the bytes come over a kernel socket.
+
+     client   library thread             api tile         caller's thread
+     ------>  headers, body
+              take a slot, fill it
+              push arrival -----------> parse, answer
+              suspend the connection    HEAD|RECORD|END
+                                        on the egress ring --> tdm_http1_poll
+              resumed <-------------------------------------- sets flags
+     <------  one record, one chunk
+              ...
+              FIN seen by an own epoll -----------------> tdm_http1_poll
+                                        hangup <-- push
+
+   A suspended connection of the library never notices that its client
+   left, so the door watches those sockets itself (EPOLLRDHUP); half-close
+   counts as leaving.
+
+   Threads: one library thread owns all connections and is the one
+   producer of arrivals; the caller's management thread calls
+   tdm_http1_poll.  A mutex guards the slot table between the two; no
+   polling tile ever takes it.
+   Ownership: slots, pipes and bodies are the door's.  A slot is free again
+   once api sent END and the connection is done with it.
+   Limits: every number of tdm_http1_config_t.  Over the connection bounds
+   a connection is closed at once; over the others the client gets
+   header_too_large, body_too_large or exchange_limit as JSON, each
+   counted.  A header that passes even the library's buffer gets the
+   library's own 431. */
+
+#include "appliance/abi/exchange.h"
+#include "appliance/ring/ring.h"
+#include "telemetry/block/block.h"
+
+TDM_BEGIN_DECLS
+
+typedef struct tdm_http1 tdm_http1_t;
+
+/* A page that the door answers by itself, without an api tile: /metrics
+   must tell most when the rest is busiest. */
+typedef struct tdm_http1_ask {
+    uint16_t method;     /* tdm_method_t: GET or HEAD */
+    uint16_t is_trusted; /* loopback peer */
+    const char *path;    /* raw, without the query */
+    const char *query;   /* after '?', may be empty */
+    const char *accept;  /* "" where absent, as the next two */
+    const char *accept_encoding;
+    const char *authorization;
+} tdm_http1_ask_t;
+
+typedef struct tdm_http1_page {
+    uint16_t status;
+    uint16_t content_type; /* tdm_content_type_t */
+    uint32_t is_gzip;
+    const char *data; /* copied before the next call */
+    uint64_t sz;
+} tdm_http1_page_t;
+
+/* tdm_http1_page_fn fills page and returns 1, or returns 0 where path is
+   not its own.  On the library thread: it may allocate and take a few
+   milliseconds. */
+typedef int tdm_http1_page_fn(void *ctx, const tdm_http1_ask_t *ask, tdm_http1_page_t *page);
+
+typedef struct tdm_http1_config {
+    const char *address; /* numeric IPv4 or IPv6 address to listen on */
+    uint16_t port;       /* 0: any free one, see tdm_http1_port */
+    uint16_t door;       /* index of this door, in [0, TDM_DOOR_MAX) */
+    uint32_t slot_cnt;   /* exchanges at once, in [1, 65536] */
+    uint32_t conn_max;   /* connections, in [1, 16384] */
+    uint32_t conn_per_address_max;
+    uint32_t header_max;      /* bytes of all header fields of a request */
+    uint32_t pipe_sz;         /* bytes of each reply pipe, a power of two */
+    uint32_t idle_s;          /* a silent connection is closed after this; 0: never */
+    uint32_t egress_batch;    /* egress words of one poll */
+    uint64_t body_max;        /* bytes of one request body */
+    uint64_t body_total_max;  /* bytes of all bodies held at once */
+    const char *allow_origin; /* Access-Control-Allow-Origin, NULL: not sent */
+} tdm_http1_config_t;
+
+/* tdm_http1_config_default: loopback, port 8080, door 0, 256 slots, 512
+   connections (64 per address), 16 KiB of header, pipes of 256 KiB, 15 s
+   idle, 4 MiB per body and 64 MiB in all, origin "*". */
+void tdm_http1_config_default(tdm_http1_config_t *config);
+
+typedef struct tdm_http1_wires {
+    uint32_t api_cnt;                       /* in [1, TDM_API_TILE_MAX] */
+    tdm_ring_t *arrivals[TDM_API_TILE_MAX]; /* of tdm_arrival_t; our lane is config->door */
+    tdm_ring_t *hangups[TDM_API_TILE_MAX];  /* of tdm_hangup_t; our lane is config->door */
+    tdm_ring_t *egress;                     /* of tdm_egress_t, one lane per api tile */
+    tdm_block_t *block;                     /* written by the library thread */
+    tdm_block_t *poll_block;                /* written by the caller of tdm_http1_poll */
+    tdm_http1_page_fn *page;                /* NULL: no pages */
+    void *page_ctx;
+} tdm_http1_wires_t;
+
+/* tdm_http1_open binds, listens and starts the library thread.  Copies
+   config and wires; the rings and blocks outlive the door. */
+TDM_MUST_USE tdm_status_t tdm_http1_open(const tdm_http1_config_t *config,
+                                         const tdm_http1_wires_t *wires, tdm_http1_t **out,
+                                         tdm_error_t *err);
+
+/* tdm_http1_port: the port really bound. */
+uint16_t tdm_http1_port(const tdm_http1_t *d);
+
+/* tdm_http1_poll takes egress words, resumes connections, and tells api
+   tiles about clients that left.  Never blocks; says how much it did.
+   One thread. */
+uint32_t tdm_http1_poll(tdm_http1_t *d, int64_t now_ns);
+
+/* tdm_http1_next_ns: when to poll even without a ring of the egress
+   bell; TDM_TIME_NEVER if never.  Same thread as tdm_http1_poll. */
+int64_t tdm_http1_next_ns(tdm_http1_t *d, int64_t now_ns);
+
+/* tdm_http1_fd becomes readable when a client left: the extra_fd of the
+   polling thread's tdm_doorbell_sleep. */
+int tdm_http1_fd(const tdm_http1_t *d);
+
+/* tdm_http1_open_cnt: exchange slots in use; any thread. */
+uint32_t tdm_http1_open_cnt(tdm_http1_t *d);
+
+/* tdm_http1_quiesce stops listening; open connections go on. */
+void tdm_http1_quiesce(tdm_http1_t *d);
+
+/* tdm_http1_close cuts what is left and frees.  The api tiles have
+   stopped, for they may write into slots until then; nobody polls. */
+void tdm_http1_close(tdm_http1_t *d);
+
+TDM_END_DECLS
+
+#endif /* TDM_NET_HTTP1_H */

@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_NET_HTTP1_PRIVATE_H
+#define TDM_NET_HTTP1_PRIVATE_H
+
+/* What the files of this room share: the door, its slots and the request
+   in the making.
+
+   http1.c    open, close, the library's daemon
+   peers.c    connections by address
+   slots.c    the slot table: take, egress flags, hang-up, give back
+   request.c  from the library's callbacks to an exchange
+   reply.c    from reply head and pipe to the library's response
+   poll.c     the caller's side
+
+   Lock: tdm_http1.lock guards slots, the free list, body_total and
+   is_closing.  It is taken before the library's own locks, never inside
+   them. */
+
+#include "net/http1/http1.h"
+
+#include "appliance/abi/reasons.h"
+#include "appliance/base/arena.h"
+#include "appliance/ring/pipe.h"
+
+#include <microhttpd.h>
+#include <pthread.h>
+#include <sys/socket.h>
+
+typedef struct MHD_Connection connection_t;
+
+typedef struct slot {
+    tdm_exchange_t exchange;
+    tdm_pipe_t pipe;
+    /* --- guarded by the lock --- */
+    connection_t *conn;   /* NULL once the connection is done with the slot */
+    uint32_t egress;      /* TDM_EGRESS_* seen so far */
+    uint16_t api;         /* tile that got the arrival */
+    uint8_t is_used;      /* not on the free list */
+    uint8_t is_suspended; /* the connection waits for a flag or a record */
+    uint8_t is_gone;      /* the client left; api was told or will be */
+    uint8_t owes_hangup;  /* the hangup lane was full */
+    uint32_t next_free;
+    uint64_t body_cap; /* bytes counted in body_total for exchange.body */
+    /* --- the library thread's alone --- */
+    int fd;                /* watched for the client's leaving; -1: not */
+    uint32_t cursor;       /* of the pipe */
+    tdm_pipe_record_t rec; /* record under way */
+    uint32_t rec_off;      /* its bytes already handed over */
+    int64_t token_ns;      /* hand-over of the newest token, 0 before the first */
+} slot_t;
+
+/* peer is one address with at least one connection. */
+typedef struct peer {
+    uint8_t addr[16];  /* IPv4 mapped into IPv6 */
+    uint32_t conn_cnt; /* 0: free place */
+} peer_t;
+
+struct tdm_http1 {
+    tdm_http1_config_t config;
+    tdm_http1_wires_t wires;
+    struct MHD_Daemon *daemon;
+    tdm_arena_t arena; /* slots, pipes, peers */
+    pthread_mutex_t lock;
+    slot_t *slot; /* [config.slot_cnt] */
+    uint32_t free_head;
+    uint32_t used_cnt;
+    uint32_t owed_cnt; /* slots that owe a hang-up */
+    uint64_t body_total;
+    int is_closing;
+    int watch_fd; /* epoll over sockets of exchanges under way */
+    int listen_fd;
+    uint16_t port;
+    /* --- the library thread's alone --- */
+    peer_t *peer; /* [config.conn_max] */
+    uint32_t conn_cnt;
+    uint32_t next_api;
+};
+
+#define SLOT_NONE UINT32_MAX
+
+/* request is one HTTP request between its first line and its end; the
+   library hands it back as con_cls. */
+typedef struct request {
+    tdm_http1_t *door;
+    connection_t *conn;
+    slot_t *slot; /* NULL before the body is whole, and for local answers */
+    int64_t first_byte_ns;
+    uint8_t *body;
+    uint64_t body_sz;
+    uint64_t body_cap;
+    uint64_t dropped_sz; /* bytes read past the bound and thrown away */
+    uint16_t method;
+    uint16_t refuse;      /* TDM_REFUSE_* the door answers itself, or 0 */
+    uint8_t has_head;     /* header fields were looked at */
+    uint8_t is_answered;  /* a response was queued */
+    uint8_t is_truncated; /* path or query did not fit */
+    char path[sizeof((tdm_exchange_t *)0)->path];
+    char query[sizeof((tdm_exchange_t *)0)->query];
+} request_t;
+
+/* --- peers.c: library thread only ------------------------------------ */
+
+enum MHD_Result tdm_http1_accept(void *cls, const struct sockaddr *addr, socklen_t addr_sz);
+void tdm_http1_connection(void *cls, connection_t *conn, void **socket_ctx,
+                          enum MHD_ConnectionNotificationCode code);
+int tdm_http1_is_loopback(const struct sockaddr *addr);
+
+/* --- slots.c ----------------------------------------------------------- */
+
+void tdm_http1_slots_init(tdm_http1_t *d, uint8_t *pipes);
+
+/* tdm_http1_slot_take gives a slot with a fresh generation, an empty pipe
+   and a zeroed exchange but for handle, door and reply; NULL: none free. */
+slot_t *tdm_http1_slot_take(tdm_http1_t *d);
+
+/* tdm_http1_slot_detach says that the connection is done with the slot
+   and gives it back if api is done too; is_cut: before the answer was
+   whole. */
+void tdm_http1_slot_detach(tdm_http1_t *d, slot_t *s, int is_cut);
+
+/* The lock is held in the ones named _locked. */
+void tdm_http1_slot_release_locked(tdm_http1_t *d, slot_t *s);
+void tdm_http1_slot_gone_locked(tdm_http1_t *d, slot_t *s);
+int tdm_http1_slot_hangup_locked(tdm_http1_t *d, slot_t *s);
+void tdm_http1_slot_resume_locked(slot_t *s);
+
+/* tdm_http1_body_grow makes room for sz more bytes; 0 where the bound of
+   all bodies or memory says no.  tdm_http1_body_drop gives it back. */
+int tdm_http1_body_grow(tdm_http1_t *d, request_t *r, uint64_t sz);
+void tdm_http1_body_drop(tdm_http1_t *d, uint8_t *body, uint64_t cap);
+
+/* --- request.c --------------------------------------------------------- */
+
+void *tdm_http1_uri(void *cls, const char *uri, connection_t *conn);
+enum MHD_Result tdm_http1_handle(void *cls, connection_t *conn, const char *url, const char *method,
+                                 const char *version, const char *data, size_t *data_sz,
+                                 void **con_cls);
+void tdm_http1_completed(void *cls, connection_t *conn, void **con_cls,
+                         enum MHD_RequestTerminationCode code);
+
+/* --- reply.c ----------------------------------------------------------- */
+
+/* tdm_http1_reply queues the response of a slot whose head is final. */
+enum MHD_Result tdm_http1_reply(request_t *r, connection_t *conn);
+
+/* tdm_http1_refuse queues the door's own error. */
+enum MHD_Result tdm_http1_refuse(request_t *r, connection_t *conn, tdm_reason_t reason);
+
+/* tdm_http1_local asks the caller's pages; 0 where none is meant. */
+int tdm_http1_local(request_t *r, connection_t *conn, enum MHD_Result *result);
+
+#endif /* TDM_NET_HTTP1_PRIVATE_H */

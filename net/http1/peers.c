@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "http1_private.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <string.h>
+
+/* key_of maps either family to 16 bytes. */
+static void key_of(const struct sockaddr *addr, uint8_t key[16]) {
+    memset(key, 0, 16);
+    if (addr->sa_family == AF_INET) {
+        struct sockaddr_in in;
+        memcpy(&in, addr, sizeof in);
+        key[10] = key[11] = 0xff;
+        memcpy(key + 12, &in.sin_addr, 4);
+    } else if (addr->sa_family == AF_INET6) {
+        struct sockaddr_in6 in6;
+        memcpy(&in6, addr, sizeof in6);
+        memcpy(key, &in6.sin6_addr, 16);
+    }
+}
+
+int tdm_http1_is_loopback(const struct sockaddr *addr) {
+    static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff}, one[16] = {[15] = 1};
+    uint8_t key[16];
+    if (addr->sa_family != AF_INET && addr->sa_family != AF_INET6) return 0;
+    key_of(addr, key);
+    return memcmp(key, one, 16) == 0 || (memcmp(key, mapped, 12) == 0 && key[12] == 127);
+}
+
+/* find gives the place of key, else a free one, else NULL: the table is
+   as long as the connection bound, so one of them is always there for an
+   accepted connection. */
+static peer_t *find(tdm_http1_t *d, const uint8_t key[16]) {
+    peer_t *vacant = NULL;
+    for (uint32_t i = 0; i < d->config.conn_max; i++) {
+        peer_t *p = &d->peer[i];
+        if (p->conn_cnt && memcmp(p->addr, key, 16) == 0) return p;
+        if (!p->conn_cnt && !vacant) vacant = p;
+    }
+    return vacant;
+}
+
+enum MHD_Result tdm_http1_accept(void *cls, const struct sockaddr *addr, socklen_t addr_sz) {
+    tdm_http1_t *d = cls;
+    (void)addr_sz;
+    uint8_t key[16];
+    key_of(addr, key);
+    peer_t *p = d->conn_cnt < d->config.conn_max ? find(d, key) : NULL;
+    if (p && p->conn_cnt < d->config.conn_per_address_max) return MHD_YES;
+    tdm_count(d->wires.block, TDM_METRIC_connections_refused_total, TDM_LABEL_DOOR_http1, 1);
+    return MHD_NO;
+}
+
+static peer_t *peer_of(tdm_http1_t *d, connection_t *conn) {
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(conn, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+    if (!info || !info->client_addr) return NULL;
+    uint8_t key[16];
+    key_of(info->client_addr, key);
+    peer_t *p = find(d, key);
+    if (p && !p->conn_cnt) memcpy(p->addr, key, 16);
+    return p;
+}
+
+void tdm_http1_connection(void *cls, connection_t *conn, void **socket_ctx,
+                          enum MHD_ConnectionNotificationCode code) {
+    tdm_http1_t *d = cls;
+    if (code == MHD_CONNECTION_NOTIFY_STARTED) {
+        peer_t *p = peer_of(d, conn);
+        if (p) p->conn_cnt++;
+        *socket_ctx = p;
+        d->conn_cnt++;
+        const union MHD_ConnectionInfo *info =
+            MHD_get_connection_info(conn, MHD_CONNECTION_INFO_CONNECTION_FD);
+        int on = 1; /* a token must not wait for the acknowledgement of the one before */
+        if (info) (void)setsockopt(info->connect_fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    } else {
+        peer_t *p = *socket_ctx;
+        if (p) p->conn_cnt--;
+        d->conn_cnt--;
+    }
+    tdm_gauge_set(d->wires.block, TDM_METRIC_connections, TDM_LABEL_DOOR_http1, d->conn_cnt);
+}

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "http1_private.h"
+
+#include "appliance/base/clock.h"
+
+#include <sys/epoll.h>
+
+#define EVENT_BATCH 64
+
+/* slot_of finds the slot of a handle; NULL where it has a new owner. */
+static slot_t *slot_of(tdm_http1_t *d, uint32_t slot, uint32_t generation) {
+    if (slot >= d->config.slot_cnt) return NULL;
+    slot_t *s = &d->slot[slot];
+    return s->is_used && s->exchange.handle.generation == generation ? s : NULL;
+}
+
+static void on_word_locked(tdm_http1_t *d, const tdm_egress_t *word) {
+    slot_t *s = slot_of(d, word->handle.slot, word->handle.generation);
+    if (!s) {
+        tdm_count(d->wires.poll_block, TDM_METRIC_net_drops_total,
+                  tdm_label_reason(TDM_DROP_stale_handle), 1);
+        return;
+    }
+    s->egress |= word->flags;
+    tdm_http1_slot_resume_locked(s);
+    tdm_http1_slot_release_locked(d, s);
+}
+
+static uint32_t take_words(tdm_http1_t *d) {
+    tdm_egress_t word;
+    uint32_t n = 0;
+    (void)pthread_mutex_lock(&d->lock);
+    while (n < d->config.egress_batch && tdm_ring_pop(d->wires.egress, &word)) {
+        on_word_locked(d, &word);
+        n++;
+    }
+    (void)pthread_mutex_unlock(&d->lock);
+    return n;
+}
+
+/* take_leavers tells api about clients whose FIN or RST came. */
+static uint32_t take_leavers(tdm_http1_t *d) {
+    struct epoll_event ev[EVENT_BATCH];
+    int n = epoll_wait(d->watch_fd, ev, EVENT_BATCH, 0);
+    if (n <= 0) return 0;
+    (void)pthread_mutex_lock(&d->lock);
+    for (int i = 0; i < n; i++) {
+        slot_t *s = slot_of(d, (uint32_t)ev[i].data.u64, (uint32_t)(ev[i].data.u64 >> 32));
+        if (!s || !s->conn || s->is_gone) continue;
+        tdm_http1_slot_gone_locked(d, s);
+        tdm_http1_slot_resume_locked(s);
+        tdm_count(d->wires.poll_block, TDM_METRIC_disconnects_total, TDM_LABEL_DOOR_http1, 1);
+    }
+    (void)pthread_mutex_unlock(&d->lock);
+    return (uint32_t)n;
+}
+
+/* pay_hangups tries again what a full hangup lane did not take. */
+static uint32_t pay_hangups(tdm_http1_t *d) {
+    uint32_t n = 0;
+    (void)pthread_mutex_lock(&d->lock);
+    for (uint32_t i = 0; i < d->config.slot_cnt && d->owed_cnt; i++) {
+        slot_t *s = &d->slot[i];
+        if (s->is_used && s->owes_hangup) n += (uint32_t)tdm_http1_slot_hangup_locked(d, s);
+    }
+    (void)pthread_mutex_unlock(&d->lock);
+    return n;
+}
+
+uint32_t tdm_http1_poll(tdm_http1_t *d, int64_t now_ns) {
+    (void)now_ns;
+    uint32_t used = tdm_http1_open_cnt(d);
+    tdm_gauge_set(d->wires.poll_block, TDM_METRIC_exchanges_open, TDM_LABEL_DOOR_http1, used);
+    tdm_gauge_set(d->wires.poll_block, TDM_METRIC_exchange_slots, TDM_LABEL_DOOR_http1,
+                  d->config.slot_cnt);
+    if (!used) return 0;
+    return take_words(d) + take_leavers(d) + pay_hangups(d);
+}
+
+int64_t tdm_http1_next_ns(tdm_http1_t *d, int64_t now_ns) {
+    (void)pthread_mutex_lock(&d->lock);
+    uint32_t owed = d->owed_cnt;
+    (void)pthread_mutex_unlock(&d->lock);
+    return owed ? now_ns + TDM_NS_PER_MS : TDM_TIME_NEVER;
+}
+
+int tdm_http1_fd(const tdm_http1_t *d) {
+    return d->watch_fd;
+}
+
+uint32_t tdm_http1_open_cnt(tdm_http1_t *d) {
+    (void)pthread_mutex_lock(&d->lock);
+    uint32_t n = d->used_cnt;
+    (void)pthread_mutex_unlock(&d->lock);
+    return n;
+}

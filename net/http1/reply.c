@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "http1_private.h"
+
+#include "appliance/base/clock.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define BLOCK_SZ (32u * 1024u) /* the library's buffer for a body of known size */
+
+static void add(struct MHD_Response *response, const char *name, const char *value) {
+    /* Refused values (a line break in a request id) are left out. */
+    (void)MHD_add_response_header(response, name, value);
+}
+
+static void add_u64(struct MHD_Response *response, const char *name, uint64_t v) {
+    char text[24];
+    (void)snprintf(text, sizeof text, "%llu", (unsigned long long)v);
+    add(response, name, text);
+}
+
+static const char *content_type_text(uint32_t type) {
+    static const char *const text[] = {
+        [TDM_CONTENT_NONE] = NULL,
+        [TDM_CONTENT_JSON] = "application/json",
+        [TDM_CONTENT_EVENT_STREAM] = "text/event-stream; charset=utf-8",
+        [TDM_CONTENT_PROMETHEUS] = "text/plain; version=0.0.4; charset=utf-8",
+        [TDM_CONTENT_OPENMETRICS] = "application/openmetrics-text; version=1.0.0; charset=utf-8",
+        [TDM_CONTENT_TEXT] = "text/plain; charset=utf-8",
+    };
+    return type < TDM_COUNT_OF(text) ? text[type] : NULL;
+}
+
+/* add_common: what every answer of this door carries. */
+static void add_common(const tdm_http1_t *d, struct MHD_Response *response, uint32_t type) {
+    const char *text = content_type_text(type);
+    if (text) add(response, "Content-Type", text);
+    add(response, "X-Content-Type-Options", "nosniff");
+    if (d->config.allow_origin)
+        add(response, "Access-Control-Allow-Origin", d->config.allow_origin);
+}
+
+/* A client that may come again: the seconds of RFC 9110 section 10.2.3
+   rounded up, and the two fields that OpenAI's clients read. */
+static void add_retry(struct MHD_Response *response, uint32_t retry_after_ms) {
+    if (!retry_after_ms) return;
+    add_u64(response, "Retry-After", (retry_after_ms + 999u) / 1000u);
+    add_u64(response, "retry-after-ms", retry_after_ms);
+    add(response, "x-should-retry", "true");
+}
+
+static void add_allow(const tdm_http1_t *d, struct MHD_Response *response, uint32_t allow) {
+    static const char *const name[] = {"GET", "HEAD", "POST", "OPTIONS"};
+    char text[64] = "";
+    size_t sz = 0;
+    for (uint32_t m = 0; m < TDM_COUNT_OF(name); m++)
+        if (allow & (1u << m))
+            sz += (size_t)snprintf(text + sz, sizeof text - sz, "%s%s", sz ? ", " : "", name[m]);
+    if (!sz) return;
+    add(response, "Allow", text);
+    if (!d->config.allow_origin) return;
+    add(response, "Access-Control-Allow-Methods", text);
+    add(response, "Access-Control-Allow-Headers", "Authorization, Content-Type, X-Request-Id");
+    add(response, "Access-Control-Max-Age", "600");
+}
+
+static enum MHD_Result send_response(request_t *r, connection_t *conn,
+                                     struct MHD_Response *response, uint32_t status) {
+    enum MHD_Result result = MHD_queue_response(conn, status, response);
+    MHD_destroy_response(response);
+    if (result == MHD_YES)
+        tdm_count(r->door->wires.block, TDM_METRIC_http_responses_total,
+                  tdm_series2(TDM_METRIC_http_responses_total, TDM_LABEL_DOOR_http1,
+                              tdm_label_code(status)),
+                  1);
+    return result;
+}
+
+/* --- the body from the pipe -------------------------------------------- */
+
+/* observe counts at hand-over: time to the first token of a stream, then
+   the gaps between records that complete tokens.  Of a reply that comes
+   in one piece only the end means something (tdm_http1_completed). */
+static void observe(tdm_http1_t *d, slot_t *s) {
+    const tdm_exchange_t *x = &s->exchange;
+    int64_t now = tdm_clock_now_ns();
+    if (x->head.is_stream && s->token_ns)
+        tdm_observe_ns(d->wires.block, TDM_METRIC_itl_seconds, x->slo_class, now - s->token_ns);
+    else if (x->head.is_stream)
+        tdm_observe_ns(d->wires.block, TDM_METRIC_ttft_seconds, x->slo_class, now - x->arrival_ns);
+    s->token_ns = now;
+}
+
+/* next_record looks for a record: 1 found; else *end is what to tell the
+   library, and where that is 0 the connection was suspended. */
+static int next_record(request_t *r, ssize_t *end) {
+    tdm_http1_t *d = r->door;
+    slot_t *s = r->slot;
+    int is_found = 0;
+    *end = 0;
+    (void)pthread_mutex_lock(&d->lock);
+    if (s->is_gone || d->is_closing) {
+        *end = MHD_CONTENT_READER_END_WITH_ERROR;
+    } else if (tdm_pipe_peek(&s->pipe, &s->cursor, &s->rec)) {
+        s->rec_off = 0;
+        is_found = 1;
+    } else if (s->egress & TDM_EGRESS_END) {
+        *end = s->egress & TDM_EGRESS_ABORT ? MHD_CONTENT_READER_END_WITH_ERROR
+                                            : MHD_CONTENT_READER_END_OF_STREAM;
+    } else {
+        s->is_suspended = 1;
+        MHD_suspend_connection(r->conn);
+    }
+    (void)pthread_mutex_unlock(&d->lock);
+    return is_found;
+}
+
+/* read_body hands over one record per call, so that the library sends one
+   chunk per record: clients count chunks as tokens. */
+static ssize_t read_body(void *cls, uint64_t pos, char *buf, size_t max) {
+    request_t *r = cls;
+    slot_t *s = r->slot;
+    ssize_t end;
+    (void)pos;
+    if (s->rec_off == s->rec.sz && !next_record(r, &end)) return end;
+    uint32_t n = (uint32_t)TDM_MIN((size_t)(s->rec.sz - s->rec_off), max);
+    memcpy(buf, s->rec.bytes + s->rec_off, n);
+    tdm_pipe_release(&s->pipe, n);
+    s->rec_off += n;
+    if (s->rec_off == s->rec.sz && s->rec.token_cnt) observe(r->door, s);
+    return n;
+}
+
+enum MHD_Result tdm_http1_reply(request_t *r, connection_t *conn) {
+    const tdm_reply_head_t *head = &r->slot->exchange.head;
+    struct MHD_Response *response =
+        head->content_sz == 0
+            ? MHD_create_response_from_buffer(0, NULL, MHD_RESPMEM_PERSISTENT)
+            : MHD_create_response_from_callback(head->content_sz < 0 ? MHD_SIZE_UNKNOWN
+                                                                     : (uint64_t)head->content_sz,
+                                                BLOCK_SZ, read_body, r, NULL);
+    if (!response) return MHD_NO;
+    add_common(r->door, response, head->content_type);
+    add_retry(response, head->retry_after_ms);
+    add_allow(r->door, response, head->allow);
+    if (head->request_id[0]) add(response, "x-request-id", head->request_id);
+    if (head->processing_ms) add_u64(response, "openai-processing-ms", head->processing_ms);
+    if (head->status == 401) add(response, "WWW-Authenticate", "Bearer");
+    if (head->is_stream) {
+        add(response, "Cache-Control", "no-cache");
+        add(response, "X-Accel-Buffering", "no");
+    }
+    return send_response(r, conn, response, head->status);
+}
+
+/* --- answers of the door itself ---------------------------------------- */
+
+static const char *error_type(uint32_t status) {
+    return status == 429   ? "rate_limit_error"
+           : status >= 500 ? "server_error"
+                           : "invalid_request_error";
+}
+
+enum MHD_Result tdm_http1_refuse(request_t *r, connection_t *conn, tdm_reason_t reason) {
+    uint32_t status = (uint32_t)tdm_reason_http(reason);
+    char text[512];
+    int sz =
+        snprintf(text, sizeof text,
+                 "{\"error\":{\"message\":\"%s\",\"type\":\"%s\",\"param\":null,\"code\":\"%s\"}}",
+                 tdm_reason_text(reason), error_type(status), tdm_reason_name(reason));
+    if (sz < 0 || (size_t)sz >= sizeof text) return MHD_NO;
+    struct MHD_Response *response =
+        MHD_create_response_from_buffer((size_t)sz, text, MHD_RESPMEM_MUST_COPY);
+    if (!response) return MHD_NO;
+    add_common(r->door, response, TDM_CONTENT_JSON);
+    if (status == 429 || status == 503) add_retry(response, 1000);
+    tdm_count(r->door->wires.block, TDM_METRIC_refusals_total, tdm_label_reason(reason), 1);
+    return send_response(r, conn, response, status);
+}
+
+int tdm_http1_local(request_t *r, connection_t *conn, enum MHD_Result *result) {
+    const tdm_http1_wires_t *wires = &r->door->wires;
+    if (!wires->page || r->is_truncated) return 0;
+    if (r->method != TDM_METHOD_GET && r->method != TDM_METHOD_HEAD) return 0;
+    const union MHD_ConnectionInfo *peer =
+        MHD_get_connection_info(conn, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+    const char *accept = MHD_lookup_connection_value(conn, MHD_HEADER_KIND, "accept");
+    const char *coding = MHD_lookup_connection_value(conn, MHD_HEADER_KIND, "accept-encoding");
+    const char *key = MHD_lookup_connection_value(conn, MHD_HEADER_KIND, "authorization");
+    tdm_http1_ask_t ask = {
+        .method = r->method,
+        .is_trusted = peer && peer->client_addr && tdm_http1_is_loopback(peer->client_addr),
+        .path = r->path,
+        .query = r->query,
+        .accept = accept ? accept : "",
+        .accept_encoding = coding ? coding : "",
+        .authorization = key ? key : "",
+    };
+    tdm_http1_page_t page = {.status = 200};
+    if (!wires->page(wires->page_ctx, &ask, &page)) return 0;
+    *result = MHD_NO;
+    struct MHD_Response *response = MHD_create_response_from_buffer(
+        page.sz, (void *)(uintptr_t)page.data, MHD_RESPMEM_MUST_COPY);
+    if (!response) return 1;
+    add_common(r->door, response, page.content_type);
+    if (page.is_gzip) add(response, "Content-Encoding", "gzip");
+    add(response, "Vary", "Accept, Accept-Encoding");
+    add(response, "Cache-Control", "no-store");
+    *result = send_response(r, conn, response, page.status);
+    return 1;
+}

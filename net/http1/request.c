@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "http1_private.h"
+
+#include "appliance/base/clock.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/epoll.h>
+
+/* A body over its bound is read and thrown away up to this much more, so
+   that the client reads our answer before it sees a reset. */
+#define DRAIN_MAX(config) ((config)->body_max + (UINT64_C(4) << 20))
+
+static const char *field(connection_t *conn, const char *name) {
+    const char *v = MHD_lookup_connection_value(conn, MHD_HEADER_KIND, name);
+    return v ? v : "";
+}
+
+/* put copies text into out[cap] and says whether all of it fit. */
+static int put(char *out, size_t cap, const char *text, size_t sz) {
+    size_t n = TDM_MIN(sz, cap - 1);
+    memcpy(out, text, n);
+    out[n] = '\0';
+    return n == sz;
+}
+
+/* The library calls this with the request target as it came, before it
+   decodes anything: path and query stay raw, as over HTTP/3. */
+void *tdm_http1_uri(void *cls, const char *uri, connection_t *conn) {
+    request_t *r = calloc(1, sizeof *r);
+    if (!r) return NULL;
+    r->door = cls;
+    r->conn = conn;
+    r->first_byte_ns = tdm_clock_now_ns();
+    const char *mark = strchr(uri, '?');
+    size_t path_sz = mark ? (size_t)(mark - uri) : strlen(uri);
+    int is_whole = put(r->path, sizeof r->path, uri, path_sz);
+    if (mark) is_whole &= put(r->query, sizeof r->query, mark + 1, strlen(mark + 1));
+    r->is_truncated = !is_whole;
+    return r;
+}
+
+/* --- the head --------------------------------------------------------- */
+
+static uint16_t method_of(const char *method) {
+    if (strcmp(method, "GET") == 0) return TDM_METHOD_GET;
+    if (strcmp(method, "HEAD") == 0) return TDM_METHOD_HEAD;
+    if (strcmp(method, "POST") == 0) return TDM_METHOD_POST;
+    if (strcmp(method, "OPTIONS") == 0) return TDM_METHOD_OPTIONS;
+    return TDM_METHOD_OTHER;
+}
+
+static enum MHD_Result add_field_sz(void *cls, enum MHD_ValueKind kind, const char *key,
+                                    const char *value) {
+    uint64_t *sz = cls;
+    (void)kind;
+    *sz += strlen(key) + (value ? strlen(value) : 0) + 4; /* ": " and CR LF */
+    return MHD_YES;
+}
+
+/* look_at_head decides what the header alone decides; says whether the
+   refusal must go out before the body. */
+static int look_at_head(request_t *r, connection_t *conn, const char *method) {
+    const tdm_http1_config_t *config = &r->door->config;
+    uint64_t header_sz = 0;
+    r->method = method_of(method);
+    (void)MHD_get_connection_values(conn, MHD_HEADER_KIND, add_field_sz, &header_sz);
+    if (header_sz > config->header_max) {
+        r->refuse = TDM_REFUSE_header_too_large;
+        return 1;
+    }
+    /* The library refused a length that is no number before it got here. */
+    uint64_t body_sz = strtoull(field(conn, "content-length"), NULL, 10);
+    if (body_sz <= config->body_max) return 0;
+    r->refuse = TDM_REFUSE_body_too_large;
+    return body_sz > DRAIN_MAX(config) || strcasecmp(field(conn, "expect"), "100-continue") == 0;
+}
+
+/* --- the body --------------------------------------------------------- */
+
+static void refuse_body(request_t *r, tdm_reason_t reason) {
+    r->refuse = (uint16_t)reason;
+    tdm_http1_body_drop(r->door, r->body, r->body_cap);
+    r->body = NULL;
+    r->body_sz = r->body_cap = 0;
+}
+
+static enum MHD_Result take_body(request_t *r, const char *data, size_t sz) {
+    const tdm_http1_config_t *config = &r->door->config;
+    if (!r->refuse && sz > config->body_max - r->body_sz) refuse_body(r, TDM_REFUSE_body_too_large);
+    if (!r->refuse && !tdm_http1_body_grow(r->door, r, sz))
+        refuse_body(r, TDM_REFUSE_exchange_limit);
+    if (r->refuse) {
+        r->dropped_sz += sz;
+        return r->dropped_sz <= DRAIN_MAX(config) ? MHD_YES : MHD_NO;
+    }
+    memcpy(r->body + r->body_sz, data, sz);
+    r->body_sz += sz;
+    return MHD_YES;
+}
+
+/* --- the exchange ------------------------------------------------------ */
+
+static void fill(request_t *r, connection_t *conn, tdm_exchange_t *x) {
+    const union MHD_ConnectionInfo *peer =
+        MHD_get_connection_info(conn, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+    x->method = r->method;
+    x->is_trusted_peer = peer && peer->client_addr && tdm_http1_is_loopback(peer->client_addr);
+    x->first_byte_ns = r->first_byte_ns;
+    x->arrival_ns = tdm_clock_now_ns();
+    x->body = r->body;
+    x->body_sz = r->body_sz;
+    memcpy(x->path, r->path, sizeof x->path);
+    memcpy(x->query, r->query, sizeof x->query);
+    const struct {
+        const char *name;
+        char *out;
+        size_t cap;
+    } row[] = {{"authorization", x->authorization, sizeof x->authorization},
+               {"content-type", x->content_type, sizeof x->content_type},
+               {"x-request-id", x->request_id, sizeof x->request_id}};
+    int is_whole = !r->is_truncated;
+    for (size_t i = 0; i < TDM_COUNT_OF(row); i++) {
+        const char *v = field(conn, row[i].name);
+        is_whole &= put(row[i].out, row[i].cap, v, strlen(v));
+    }
+    x->is_truncated = !is_whole;
+}
+
+static void watch(tdm_http1_t *d, slot_t *s, connection_t *conn) {
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(conn, MHD_CONNECTION_INFO_CONNECTION_FD);
+    if (!info) return;
+    tdm_handle_t h = s->exchange.handle;
+    struct epoll_event ev = {.events = EPOLLRDHUP | EPOLLET,
+                             .data.u64 = (uint64_t)h.generation << 32 | h.slot};
+    if (epoll_ctl(d->watch_fd, EPOLL_CTL_ADD, info->connect_fd, &ev) == 0) s->fd = info->connect_fd;
+}
+
+/* push_locked offers the arrival to the api tiles in turn; 0: all full. */
+static int push_locked(tdm_http1_t *d, slot_t *s) {
+    tdm_arrival_t a = {&s->exchange, s->exchange.handle.generation, 0};
+    for (uint32_t i = 0; i < d->wires.api_cnt; i++) {
+        s->api = (uint16_t)((d->next_api + i) % d->wires.api_cnt);
+        if (!tdm_ring_push(d->wires.arrivals[s->api], d->config.door, &a)) continue;
+        d->next_api = s->api + 1u;
+        return 1;
+    }
+    return 0;
+}
+
+static enum MHD_Result submit(request_t *r, connection_t *conn) {
+    tdm_http1_t *d = r->door;
+    enum MHD_Result result;
+    if (r->refuse) return tdm_http1_refuse(r, conn, (tdm_reason_t)r->refuse);
+    if (tdm_http1_local(r, conn, &result)) return result;
+    slot_t *s = tdm_http1_slot_take(d);
+    if (!s) return tdm_http1_refuse(r, conn, TDM_REFUSE_exchange_limit);
+    fill(r, conn, &s->exchange);
+    (void)pthread_mutex_lock(&d->lock);
+    /* Pushed and suspended under one lock: the answer cannot come between. */
+    int is_pushed = push_locked(d, s);
+    if (is_pushed) {
+        s->body_cap = r->body_cap;
+        r->body = NULL;
+        r->body_cap = 0;
+        r->slot = s;
+        s->conn = conn;
+        s->is_suspended = 1;
+        watch(d, s, conn);
+        MHD_suspend_connection(conn);
+    } else {
+        s->exchange.body = NULL;
+        s->egress = TDM_EGRESS_END; /* api never saw it */
+        tdm_http1_slot_release_locked(d, s);
+    }
+    (void)pthread_mutex_unlock(&d->lock);
+    if (!is_pushed) return tdm_http1_refuse(r, conn, TDM_REFUSE_exchange_limit);
+    tdm_count(d->wires.block, TDM_METRIC_exchanges_total, TDM_LABEL_DOOR_http1, 1);
+    return MHD_YES;
+}
+
+/* resumed goes on with a slot whose connection was woken. */
+static enum MHD_Result resumed(request_t *r, connection_t *conn) {
+    tdm_http1_t *d = r->door;
+    slot_t *s = r->slot;
+    (void)pthread_mutex_lock(&d->lock);
+    int is_over = s->is_gone || d->is_closing ||
+                  ((s->egress & TDM_EGRESS_END) && !(s->egress & TDM_EGRESS_HEAD));
+    int is_ready = !is_over && (s->egress & TDM_EGRESS_HEAD);
+    if (!is_over && !is_ready) {
+        s->is_suspended = 1;
+        MHD_suspend_connection(conn);
+    }
+    (void)pthread_mutex_unlock(&d->lock);
+    if (is_over) return MHD_NO;
+    return is_ready ? tdm_http1_reply(r, conn) : MHD_YES;
+}
+
+enum MHD_Result tdm_http1_handle(void *cls, connection_t *conn, const char *url, const char *method,
+                                 const char *version, const char *data, size_t *data_sz,
+                                 void **con_cls) {
+    (void)cls;
+    (void)url;
+    (void)version;
+    request_t *r = *con_cls;
+    if (!r) return MHD_NO;
+    if (!r->has_head) {
+        r->has_head = 1;
+        int is_now = look_at_head(r, conn, method);
+        return is_now ? tdm_http1_refuse(r, conn, (tdm_reason_t)r->refuse) : MHD_YES;
+    }
+    if (*data_sz) {
+        enum MHD_Result result = take_body(r, data, *data_sz);
+        *data_sz = 0;
+        return result;
+    }
+    if (r->slot) return resumed(r, conn);
+    return submit(r, conn);
+}
+
+void tdm_http1_completed(void *cls, connection_t *conn, void **con_cls,
+                         enum MHD_RequestTerminationCode code) {
+    (void)cls;
+    (void)conn;
+    request_t *r = *con_cls;
+    if (!r) return;
+    *con_cls = NULL;
+    tdm_http1_t *d = r->door;
+    slot_t *s = r->slot;
+    if (s) {
+        if (s->fd >= 0) (void)epoll_ctl(d->watch_fd, EPOLL_CTL_DEL, s->fd, NULL);
+        s->fd = -1;
+        int is_cut = code != MHD_REQUEST_TERMINATED_COMPLETED_OK;
+        if (!is_cut && s->token_ns)
+            tdm_observe_ns(d->wires.block, TDM_METRIC_e2e_seconds, s->exchange.slo_class,
+                           tdm_clock_now_ns() - s->exchange.arrival_ns);
+        tdm_http1_slot_detach(d, s, is_cut);
+    }
+    tdm_http1_body_drop(d, r->body, r->body_cap);
+    free(r);
+}
