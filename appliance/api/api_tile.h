@@ -18,6 +18,9 @@
    One slot per request, from a table of its own; a slot outlives its call
    when the client leaves first, until the scheduler's END.
 
+   A reply's pipe holds at least TDM_API_PIPE_MIN bytes: one chunk must
+   always fit an empty pipe.
+
    Ownership: the tile lives in the caller's memory and never allocates
    after init; jansson allocates from a region inside it.  Rings, doors,
    tokenizer, keys and vitals belong to boot and outlive the tile.
@@ -36,11 +39,15 @@
 
 TDM_BEGIN_DECLS
 
-#define TDM_API_MODEL_NAME_MAX 8 /* served names, aliases included */
+#define TDM_API_PIPE_MIN       65536u /* least capacity of tdm_exchange_t.reply */
+#define TDM_API_MODEL_NAME_SZ  128    /* bytes of a served name, NUL included */
+#define TDM_API_MODEL_NAME_MAX 8      /* served names, aliases included */
 
 struct tdm_ring;
 struct tdm_tokenizer;
+struct tdm_encode_scratch;
 struct tdm_auth;
+struct tdm_block;
 
 typedef struct tdm_api_tile tdm_api_tile_t;
 
@@ -99,9 +106,12 @@ typedef struct tdm_api_config {
     int64_t wall_offset_ns;    /* civil time minus monotonic time, for `created` */
     uint64_t seed;             /* of request ids and of sampling seeds nobody chose */
     const char *version;       /* GET /version */
-    const char *chat_template; /* name in appliance/tokenizer/chat.h's closed set */
+    const char *chat_template; /* "auto", or a name of tokenizer/chat.h's closed set */
     const char *model_name[TDM_API_MODEL_NAME_MAX]; /* [0] is listed first */
     tdm_api_class_t slo[TDM_SLO_CLASS_MAX];
+    const int32_t *end_id; /* [end_cnt] the model's end tokens, tdm_model_eos */
+    uint32_t end_cnt;      /* at most TDM_STOP_ID_MAX / 2; 0: found by the names models give them */
+    uint32_t reserved;
 } tdm_api_config_t;
 
 /* tdm_api_config_default fills every number with its default; the caller
@@ -127,50 +137,35 @@ typedef struct tdm_api_wires {
     uint32_t door_cnt;
     uint32_t reserved;
     const struct tdm_tokenizer *tokenizer;
-    const struct tdm_auth *auth;   /* NULL or empty: open for trusted peers only */
-    tdm_vitals_t *vitals;          /* shared by all api tiles */
-    tdm_api_document_fn *document; /* NULL: no documents */
+    struct tdm_encode_scratch *scratch; /* this tile's own, for texts of body_max bytes */
+    const struct tdm_auth *auth;        /* NULL or empty: open for trusted peers only */
+    tdm_vitals_t *vitals;               /* shared by all api tiles */
+    struct tdm_block *block;            /* this tile's own */
+    tdm_api_document_fn *document;      /* NULL: no documents */
     void *document_ctx;
 } tdm_api_wires_t;
 
 /* --- counts ----------------------------------------------------------- */
 
-typedef enum tdm_api_kind {
-    TDM_API_CHAT,
-    TDM_API_COMPLETIONS,
-    TDM_API_NATIVE, /* /tokenize, /detokenize */
-    TDM_API_KIND_CNT
-} tdm_api_kind_t;
+/* Requests, refusals, tokens and ignored fields are counted in the tile's
+   telemetry block (telemetry/block/metrics.def).  Every POST to
+   /v1/completions, /v1/chat/completions, /tokenize or /detokenize ends in
+   exactly one outcome of requests_total.
 
-typedef enum tdm_outcome {
-    TDM_OUTCOME_STOP,
-    TDM_OUTCOME_LENGTH,
-    TDM_OUTCOME_CANCELLED,
-    TDM_OUTCOME_REJECTED, /* refused before or by admission */
-    TDM_OUTCOME_ERROR,    /* failed after admission */
-    TDM_OUTCOME_CNT
-} tdm_outcome_t;
-
-/* tdm_api_stats_t only grows, written by the tile with relaxed stores.
-   Every POST to a TDM_API_KIND route ends in exactly one outcome; every
-   exchange in exactly one of exchange_end. */
+   tdm_api_stats_t holds what only the console and tests ask for; the tile
+   writes, others read with relaxed loads. */
 typedef struct tdm_api_stats {
     uint64_t exchange_cnt;     /* arrivals taken */
-    uint64_t exchange_end_cnt; /* END words sent */
-    uint64_t request_cnt[TDM_API_KIND_CNT][TDM_SLO_CLASS_MAX][TDM_OUTCOME_CNT];
-    uint64_t refuse_cnt[TDM_REASON_CNT]; /* errors answered, by reason */
-    uint64_t accept_cnt;                 /* ACCEPTED verdicts */
-    uint64_t prompt_tok_cnt;             /* of accepted requests */
-    uint64_t cached_tok_cnt;             /* of them, from the prefix cache */
-    uint64_t output_tok_cnt;             /* TOKEN events */
-    uint64_t unsent_tok_cnt;             /* of them, after a stop string or a hang-up */
-    uint64_t ignored_field_cnt;          /* fields accepted without effect, unknown ones included */
-    uint64_t hangup_cnt;
-    uint64_t stale_cnt;       /* events, hang-ups and arrivals with an old generation */
-    uint64_t pipe_full_cnt;   /* times a formatter had to wait for a reader */
-    uint64_t egress_full_cnt; /* times an egress lane took no word */
-    uint64_t id_slab_used;    /* bytes, now */
-    uint64_t json_high;       /* most bytes jansson used for one body */
+    uint64_t exchange_end_cnt; /* END words sent; equal to the above once drained */
+    uint64_t submit_cnt;       /* requests pushed to the scheduler */
+    uint64_t accept_cnt;       /* ACCEPTED verdicts */
+    uint64_t hangup_cnt;       /* hang-ups that found their call open */
+    uint64_t stale_cnt;        /* events, hang-ups and arrivals of an old generation */
+    uint64_t pipe_full_cnt;    /* times a reply had to wait for its reader */
+    uint64_t egress_full_cnt;  /* times an egress lane took no word */
+    uint64_t slot_cnt;         /* request slots in use, now */
+    uint64_t id_slab_used;     /* bytes of the id slab in use, now */
+    uint64_t json_high;        /* most bytes jansson used for one body */
 } tdm_api_stats_t;
 
 /* --- life cycle ------------------------------------------------------- */

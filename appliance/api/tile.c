@@ -1,0 +1,329 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "appliance/api/tile_private.h"
+
+#include "appliance/base/clock.h"
+#include "appliance/base/size.h"
+
+/* What a waiting pipe or lane costs at most: its reader rings no bell. */
+#define RETRY_NS (1 * TDM_NS_PER_MS)
+
+/* --- queues ----------------------------------------------------------- */
+
+void tdm_queue_push(tdm_queue_t *q, uint32_t idx) {
+    TDM_CHECK(q->cnt < q->max);
+    uint32_t at = q->head + q->cnt;
+    q->item[at < q->max ? at : at - q->max] = idx;
+    q->cnt++;
+}
+
+int tdm_queue_pop(tdm_queue_t *q, uint32_t *idx) {
+    if (q->cnt == 0) return 0;
+    *idx = q->item[q->head];
+    q->head = q->head + 1 == q->max ? 0 : q->head + 1;
+    q->cnt--;
+    return 1;
+}
+
+/* --- memory ----------------------------------------------------------- */
+
+void tdm_api_config_default(tdm_api_config_t *config) {
+    *config = (tdm_api_config_t){
+        .class_cnt = 1,
+        .model_name_cnt = 1,
+        .request_max = 1024,
+        .context_max = 32768,
+        .id_slab_sz = 64u << 20,
+        .body_max = 1u << 20,
+        .json_sz = 32u << 20,
+        .json_depth_max = 32,
+        .json_key_max = 64,
+        .document_cnt = 2,
+        .document_sz = 1u << 20,
+        .document_doors = 1u << TDM_DOOR_HTTP1,
+        .arrival_batch = 4,
+        .event_batch = 256,
+        .retry_after_ms = 1000,
+        .stall_max_ns = 10 * TDM_NS_PER_S,
+        .version = "0.0.0",
+        .chat_template = "auto",
+        .model_name = {"tandem"},
+    };
+}
+
+static int is_config_good(const tdm_api_config_t *c, const tdm_api_wires_t *w) {
+    if (c->api_idx >= TDM_API_TILE_MAX || c->class_cnt < 1 || c->class_cnt > TDM_SLO_CLASS_MAX)
+        return 0;
+    if (c->class_default >= c->class_cnt || c->model_name_cnt < 1) return 0;
+    if (c->model_name_cnt > TDM_API_MODEL_NAME_MAX) return 0;
+    for (uint32_t i = 0; i < c->model_name_cnt; i++) {
+        const char *name = c->model_name[i];
+        if (!name || !name[0] || strnlen(name, TDM_API_MODEL_NAME_SZ) == TDM_API_MODEL_NAME_SZ)
+            return 0;
+    }
+    if (c->request_max < 1 || c->request_max > 65536) return 0;
+    if (c->context_max < 2 || c->context_max > TDM_CONTEXT_MAX) return 0;
+    if (c->id_slab_sz < 4 * (uint64_t)c->context_max || c->id_slab_sz > UINT64_C(1) << 40) return 0;
+    if (c->json_depth_max < 4 || c->json_depth_max > TDM_JSON_DEPTH_MAX) return 0;
+    if (c->json_sz < 4096 || c->json_sz > UINT64_C(1) << 40 || c->document_cnt > 64) return 0;
+    if (c->arrival_batch < 1 || c->event_batch < 1 || !c->version || !c->chat_template) return 0;
+    if (c->end_cnt > TDM_END_ID_MAX || (c->end_cnt > 0 && !c->end_id)) return 0;
+    if (w->door_cnt < 1 || w->door_cnt > TDM_DOOR_MAX) return 0;
+    for (uint32_t d = 0; d < w->door_cnt; d++)
+        if (w->door[d].slot_cnt < 1 || w->door[d].slot_cnt > 1u << 20) return 0;
+    return 1;
+}
+
+/* cut hands out aligned pieces of one region; with base NULL it only adds
+   up, so that footprint and init share one plan. */
+typedef struct cut {
+    uint8_t *base;
+    uint64_t used;
+} cut_t;
+
+static void *cut_take(cut_t *m, uint64_t sz) {
+    uint64_t at = m->used;
+    m->used = tdm_size_align(at + sz, TDM_CACHE_LINE);
+    return m->base ? m->base + at : NULL;
+}
+
+static uint32_t chunks_of(const tdm_api_config_t *c) {
+    return (uint32_t)tdm_ceil_div(c->id_slab_sz, 4 * TDM_SLAB_CHUNK);
+}
+
+static uint32_t calls_of(const tdm_api_wires_t *w) {
+    uint32_t cnt = 0;
+    for (uint32_t d = 0; d < w->door_cnt; d++) cnt += w->door[d].slot_cnt;
+    return cnt;
+}
+
+static tdm_queue_t queue_of(cut_t *m, uint32_t max) {
+    return (tdm_queue_t){.item = cut_take(m, 4 * (uint64_t)max), .max = max};
+}
+
+typedef struct layout {
+    tdm_call_t *call;
+    tdm_slot_t *slot;
+    tdm_document_slot_t *document;
+    tdm_queue_t free_slots;
+    tdm_queue_t ready;
+    tdm_queue_t egress;
+    int32_t *slab;
+    uint64_t *slab_used;
+    int32_t *prompt;
+    uint8_t *json;
+    char *document_buf;
+} layout_t;
+
+static layout_t lay_out(cut_t *m, const tdm_api_config_t *c, const tdm_api_wires_t *w) {
+    uint32_t chunk_cnt = chunks_of(c), call_cnt = calls_of(w);
+    layout_t l;
+    (void)cut_take(m, sizeof(tdm_api_tile_t));
+    l.call = cut_take(m, call_cnt * sizeof(tdm_call_t));
+    l.slot = cut_take(m, c->request_max * sizeof(tdm_slot_t));
+    l.document = cut_take(m, c->document_cnt * sizeof(tdm_document_slot_t));
+    l.free_slots = queue_of(m, c->request_max);
+    l.ready = queue_of(m, c->request_max);
+    l.egress = queue_of(m, call_cnt);
+    l.slab = cut_take(m, (uint64_t)chunk_cnt * TDM_SLAB_CHUNK * 4);
+    l.slab_used = cut_take(m, ((uint64_t)chunk_cnt + 63) / 64 * 8);
+    l.prompt = cut_take(m, 4 * (uint64_t)c->context_max);
+    l.json = cut_take(m, c->json_sz);
+    l.document_buf = cut_take(m, (uint64_t)c->document_cnt * c->document_sz);
+    return l;
+}
+
+uint64_t tdm_api_tile_footprint(const tdm_api_config_t *config, const tdm_api_wires_t *wires) {
+    if (!is_config_good(config, wires)) return 0;
+    cut_t m = {0};
+    (void)lay_out(&m, config, wires);
+    return m.used;
+}
+
+static void fill_tables(tdm_api_tile_t *t, const layout_t *l) {
+    const tdm_api_config_t *c = &t->config;
+    t->call = l->call;
+    t->slot = l->slot;
+    t->document = l->document;
+    t->free_slots = l->free_slots;
+    t->ready = l->ready;
+    t->egress = l->egress;
+    t->call_cnt = calls_of(&t->wires);
+    tdm_slab_init(&t->slab, l->slab, l->slab_used, chunks_of(c));
+    for (uint32_t d = 1; d < t->wires.door_cnt; d++)
+        t->call_base[d] = t->call_base[d - 1] + t->wires.door[d - 1].slot_cnt;
+    for (uint32_t i = 0; i < t->call_cnt; i++) t->call[i].slot = TDM_NONE;
+    for (uint32_t i = 0; i < c->request_max; i++) {
+        t->slot[i].request.handle = (tdm_handle_t){.slot = i, .generation = 1};
+        t->slot[i].call = TDM_NONE;
+        tdm_queue_push(&t->free_slots, i);
+    }
+    for (uint32_t i = 0; i < c->document_cnt; i++)
+        t->document[i] = (tdm_document_slot_t){
+            .call = TDM_NONE, .buf = l->document_buf + (uint64_t)i * c->document_sz};
+    t->json.region = l->json;
+    t->json.region_sz = c->json_sz;
+    t->json.limits = (tdm_json_limits_t){.depth_max = c->json_depth_max,
+                                         .key_max = c->json_key_max,
+                                         .value_max = 2 * c->context_max + 4096};
+}
+
+tdm_status_t tdm_api_tile_init(void *mem, const tdm_api_config_t *config,
+                               const tdm_api_wires_t *wires, tdm_api_tile_t **out,
+                               tdm_error_t *err) {
+    if (!is_config_good(config, wires))
+        return tdm_error_set(err, TDM_ERR_INVAL, "api tile: a bound is out of range");
+    if (!wires->arrivals || !wires->hangups || !wires->events || !wires->requests ||
+        !wires->controls || !wires->tokenizer || !wires->scratch || !wires->vitals || !wires->block)
+        return tdm_error_set(err, TDM_ERR_INVAL, "api tile: a wire is missing");
+    int chat = strcmp(config->chat_template, "auto") == 0
+                   ? (int)tdm_chat_of(wires->tokenizer)
+                   : tdm_chat_kind_from_name(config->chat_template);
+    if (chat < 0)
+        return tdm_error_set(err, TDM_ERR_UNSUPPORTED, "api tile: no chat template named %s",
+                             config->chat_template);
+    cut_t m = {.base = mem};
+    layout_t l = lay_out(&m, config, wires);
+    tdm_api_tile_t *t = mem;
+    t->config = *config;
+    t->wires = *wires;
+    t->rng.state = config->seed;
+    fill_tables(t, &l);
+    t->prompt.tokenizer = wires->tokenizer;
+    t->prompt.scratch = wires->scratch;
+    t->prompt.json = &t->json;
+    t->prompt.chat = (tdm_chat_kind_t)chat;
+    t->prompt.ids = l.prompt;
+    t->prompt.id_max = config->context_max;
+    t->prompt.vocab = tdm_tokenizer_vocab(wires->tokenizer);
+    tdm_prompt_end_ids(&t->prompt, config->end_id, config->end_cnt);
+    tdm_json_install();
+    *out = t;
+    return TDM_OK;
+}
+
+/* --- slots ------------------------------------------------------------ */
+
+tdm_slot_t *tdm_slot_take(tdm_api_tile_t *t) {
+    uint32_t idx;
+    if (!tdm_queue_pop(&t->free_slots, &idx)) return NULL;
+    tdm_slot_t *s = &t->slot[idx];
+    tdm_handle_t handle = s->request.handle;
+    uint16_t is_ready = s->is_ready; /* a visit of its last use may still be queued */
+    memset(s, 0, sizeof *s);
+    s->request.handle = handle;
+    s->call = TDM_NONE;
+    s->cut_cnt = TDM_NONE;
+    s->is_ready = is_ready;
+    tdm_store_relaxed(&t->stats.slot_cnt, t->stats.slot_cnt + 1);
+    return s;
+}
+
+void tdm_slot_free(tdm_api_tile_t *t, tdm_slot_t *s) {
+    if (s->ids) tdm_slab_give(&t->slab, s->ids, s->id_cap);
+    s->ids = NULL;
+    s->state = TDM_SLOT_FREE;
+    s->call = TDM_NONE;
+    if (++s->request.handle.generation == 0) s->request.handle.generation = 1;
+    tdm_queue_push(&t->free_slots, s->request.handle.slot);
+    tdm_store_relaxed(&t->stats.slot_cnt, t->stats.slot_cnt - 1);
+}
+
+void tdm_slot_ready(tdm_api_tile_t *t, tdm_slot_t *s) {
+    if (s->is_ready) return;
+    s->is_ready = 1;
+    tdm_queue_push(&t->ready, s->request.handle.slot);
+}
+
+void tdm_slot_control(tdm_api_tile_t *t, tdm_slot_t *s, tdm_control_kind_t kind) {
+    uint32_t bit = 1u << kind;
+    if ((s->control_due | s->control_sent) & bit) return;
+    s->control_due |= bit;
+    if (!tdm_slot_push_controls(t, s)) tdm_slot_ready(t, s);
+}
+
+/* A control word may overtake its submit, which travels in another lane,
+   and would then be dropped as stale: words wait for the verdict. */
+int tdm_slot_push_controls(tdm_api_tile_t *t, tdm_slot_t *s) {
+    if (s->state != TDM_SLOT_RUNNING) return 1;
+    for (uint32_t kind = 0; s->control_due >> kind; kind++) {
+        if (!((s->control_due >> kind) & 1)) continue;
+        tdm_control_t word = {
+            .handle = s->request.handle, .api = t->config.api_idx, .kind = (uint16_t)kind};
+        if (!tdm_ring_push(t->wires.controls, t->config.api_idx, &word)) return 0;
+        s->control_due &= ~(1u << kind);
+        s->control_sent |= 1u << kind;
+    }
+    return 1;
+}
+
+/* --- egress ----------------------------------------------------------- */
+
+void tdm_call_send(tdm_api_tile_t *t, tdm_call_t *c, uint32_t flags) {
+    c->flags |= flags;
+    if (c->is_queued) return;
+    c->is_queued = 1;
+    tdm_queue_push(&t->egress, (uint32_t)(c - t->call));
+}
+
+/* push_egress pushes one word per call with news; a call whose door's lane
+   is full keeps its flags and its place for the next poll. */
+static uint32_t push_egress(tdm_api_tile_t *t) {
+    uint32_t work = 0;
+    for (uint32_t left = t->egress.cnt; left > 0; left--) {
+        uint32_t idx = 0;
+        (void)tdm_queue_pop(&t->egress, &idx);
+        tdm_call_t *c = &t->call[idx];
+        tdm_egress_t word = {.handle = c->exchange->handle, .flags = c->flags};
+        if (!tdm_ring_push(t->wires.door[c->door].egress, t->config.api_idx, &word)) {
+            tdm_store_relaxed(&t->stats.egress_full_cnt, t->stats.egress_full_cnt + 1);
+            tdm_queue_push(&t->egress, idx);
+            continue;
+        }
+        work++;
+        c->is_queued = 0;
+        c->flags = 0;
+        if (!(word.flags & TDM_EGRESS_END)) continue;
+        c->exchange = NULL;
+        t->open_call_cnt--;
+        tdm_store_relaxed(&t->stats.exchange_end_cnt, t->stats.exchange_end_cnt + 1);
+    }
+    return work;
+}
+
+/* --- the turn --------------------------------------------------------- */
+
+/* Events first: they give slots back and feed streams that are under way;
+   then those who left, then newcomers. */
+uint32_t tdm_api_tile_poll(tdm_api_tile_t *t, int64_t now_ns) {
+    t->now_ns = now_ns;
+    t->has_progress = 0;
+    uint32_t work = tdm_poll_events(t);
+    work += tdm_poll_hangups(t);
+    work += tdm_poll_arrivals(t);
+    work += tdm_poll_ready(t);
+    work += tdm_poll_documents(t);
+    work += push_egress(t);
+    if (t->has_progress) tdm_store_relaxed(&t->wires.vitals->progress_ns, now_ns);
+    tdm_store_relaxed(&t->stats.id_slab_used, (uint64_t)t->slab.used_cnt * TDM_SLAB_CHUNK * 4);
+    tdm_store_relaxed(&t->stats.json_high, t->json.high);
+    return work;
+}
+
+static int has_documents(const tdm_api_tile_t *t) {
+    for (uint32_t i = 0; i < t->config.document_cnt; i++)
+        if (t->document[i].call != TDM_NONE) return 1;
+    return 0;
+}
+
+int64_t tdm_api_tile_next_ns(const tdm_api_tile_t *t, int64_t now_ns) {
+    if (t->ready.cnt == 0 && t->egress.cnt == 0 && !has_documents(t)) return TDM_TIME_NEVER;
+    return now_ns + RETRY_NS;
+}
+
+const tdm_api_stats_t *tdm_api_tile_stats(const tdm_api_tile_t *t) {
+    return &t->stats;
+}
+
+uint32_t tdm_api_tile_open_cnt(const tdm_api_tile_t *t) {
+    return t->open_call_cnt + (t->config.request_max - t->free_slots.cnt);
+}
