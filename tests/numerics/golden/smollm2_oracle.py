@@ -26,7 +26,7 @@ def field(reader, key):
     return reader.fields[key].contents()
 
 
-def tokenizer(path):
+def tokenizer(path, is_special_parsed=True):
     reader = gguf.GGUFReader(path)
     tokens = field(reader, "tokenizer.ggml.tokens")
     types = field(reader, "tokenizer.ggml.token_type")
@@ -39,9 +39,9 @@ def tokenizer(path):
         ]
     )
     t.decoder = decoders.ByteLevel()
-    t.add_special_tokens(
-        [AddedToken(s, special=True, normalized=False) for s, k in zip(tokens, types) if k == CONTROL]
-    )
+    if is_special_parsed:
+        control = [s for s, k in zip(tokens, types) if k == CONTROL]
+        t.add_special_tokens([AddedToken(s, special=True, normalized=False) for s in control])
     return t
 
 
