@@ -1,0 +1,370 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Goal: the net tile carries requests and streams end to end, gives every
+   slot, mbuf and cancel its due, and its accounts add up whatever happens
+   on the cable.
+   Method: the world of world.h, with seeded loss. */
+
+#include "world.h"
+
+#include "appliance/base/clock.h"
+#include "appliance/base/rng.h"
+
+#include <rte_mbuf.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static world_t w;
+
+static int setup(void **state) {
+    (void)state;
+    world_open(&w, 64);
+    world_connect(&w);
+    return 0;
+}
+
+static int setup_short_ring(void **state) {
+    (void)state;
+    world_open(&w, 1);
+    world_connect(&w);
+    return 0;
+}
+
+static int teardown(void **state) {
+    (void)state;
+    world_close(&w);
+    return 0;
+}
+
+/* settle turns until no slot is in use. */
+static void settle(void) {
+    for (uint32_t i = 0; i < 100000 && tdm_net_tile_exchange_cnt(w.tile) > 0; i++) world_turn(&w);
+    assert_int_equal(tdm_net_tile_exchange_cnt(w.tile), 0);
+}
+
+static uint64_t counted(tdm_metric_t metric, uint32_t idx) {
+    tdm_net_tile_publish(w.tile);
+    return *tdm_block_word(w.block, metric, idx);
+}
+
+/* observed is how many values a histogram series holds. */
+static uint64_t observed(tdm_metric_t metric) {
+    const tdm_metric_row_t *row = &tdm_metric_row[metric];
+    const uint64_t *word = tdm_block_word(w.block, metric, 0);
+    uint64_t n = 0;
+    for (uint32_t i = 0; i <= row->bound_cnt; i++) n += word[i];
+    return n;
+}
+
+static uint64_t drops(tdm_reason_t reason) {
+    return counted(TDM_METRIC_net_drops_total, tdm_label_reason(reason));
+}
+
+static void a_body_goes_out_and_comes_back(void **state) {
+    (void)state;
+    static uint8_t body[20000];
+    answer_t a;
+    for (uint32_t i = 0; i < sizeof body; i++) body[i] = (uint8_t)(i * 31 + i / 256);
+    world_request(&w, "POST", "/echo", body, sizeof body, &a);
+    assert_true(world_until(&w, &a.is_ended, 20000));
+    assert_int_equal(a.outcome, TDM_CLIENT_DONE);
+    assert_int_equal(a.status, 200);
+    assert_int_equal(a.sz, sizeof body);
+    assert_true(a.hash == hash_of(HASH_BEGIN, body, sizeof body));
+    settle();
+}
+
+static void tokens_arrive_in_order_and_are_observed(void **state) {
+    (void)state;
+    answer_t a;
+    world_request(&w, "POST", "/stream", "40", 2, &a);
+    assert_true(world_until(&w, &a.is_ended, 20000));
+    assert_int_equal(a.outcome, TDM_CLIENT_DONE);
+    assert_non_null(strstr(a.text, "t0 t1 t2 t3 "));
+    assert_non_null(strstr(a.text, "t38 t39 "));
+    settle();
+    assert_int_equal(observed(TDM_METRIC_ttft_seconds), 1);
+    assert_int_equal(observed(TDM_METRIC_itl_seconds), 39);
+    assert_int_equal(observed(TDM_METRIC_e2e_seconds), 1);
+    assert_int_equal(counted(TDM_METRIC_exchanges_total, TDM_LABEL_DOOR_h3), 1);
+    assert_int_equal(counted(TDM_METRIC_http_responses_total,
+                             tdm_series2(TDM_METRIC_http_responses_total, TDM_LABEL_DOOR_h3,
+                                         tdm_label_code(200))),
+                     1);
+    assert_true(counted(TDM_METRIC_net_packets_total, TDM_LABEL_DIRECTION_rx) > 3);
+    assert_true(counted(TDM_METRIC_net_packets_total, TDM_LABEL_DIRECTION_tx) > 3);
+}
+
+static void many_streams_share_the_tile(void **state) {
+    (void)state;
+    answer_t a[WORLD_EXCHANGE_MAX];
+    for (uint32_t round = 0; round < 5; round++) {
+        for (uint32_t i = 0; i < WORLD_EXCHANGE_MAX; i++)
+            world_request(&w, "POST", "/stream", "100", 3, &a[i]);
+        for (uint32_t i = 0; i < WORLD_EXCHANGE_MAX; i++) {
+            assert_true(world_until(&w, &a[i].is_ended, 50000));
+            assert_int_equal(a[i].outcome, TDM_CLIENT_DONE);
+            assert_true(a[i].hash == a[0].hash);
+        }
+        settle();
+    }
+}
+
+static void one_request_too_many_hears_so(void **state) {
+    (void)state;
+    answer_t a[WORLD_EXCHANGE_MAX + 1];
+    int64_t id[WORLD_EXCHANGE_MAX];
+    for (uint32_t i = 0; i < WORLD_EXCHANGE_MAX; i++)
+        id[i] = world_request(&w, "GET", "/hang", NULL, 0, &a[i]);
+    for (uint32_t i = 0; i < 2000; i++) world_turn(&w);
+    assert_int_equal(tdm_net_tile_exchange_cnt(w.tile), WORLD_EXCHANGE_MAX);
+    world_request(&w, "GET", "/hang", NULL, 0, &a[WORLD_EXCHANGE_MAX]);
+    assert_true(world_until(&w, &a[WORLD_EXCHANGE_MAX].is_ended, 20000));
+    assert_int_equal(a[WORLD_EXCHANGE_MAX].status, 503);
+    assert_int_equal(
+        counted(TDM_METRIC_refusals_total, tdm_label_reason(TDM_REFUSE_exchange_limit)), 1);
+    for (uint32_t i = 0; i < WORLD_EXCHANGE_MAX; i++) tdm_client_cancel(w.client, id[i]);
+    settle();
+    world_request(&w, "POST", "/echo", "x", 1, &a[0]); /* and the next one is served */
+    assert_true(world_until(&w, &a[0].is_ended, 20000));
+    assert_int_equal(a[0].status, 200);
+    settle();
+}
+
+static void a_full_exchange_ring_answers_429(void **state) {
+    (void)state;
+    answer_t a[3];
+    w.is_api_asleep = 1;
+    for (uint32_t i = 0; i < 3; i++) world_request(&w, "POST", "/echo", "x", 1, &a[i]);
+    for (uint32_t i = 0; i < 4000; i++) world_turn(&w);
+    w.is_api_asleep = 0;
+    uint32_t ok = 0, busy = 0;
+    for (uint32_t i = 0; i < 3; i++) {
+        assert_true(world_until(&w, &a[i].is_ended, 20000));
+        ok += a[i].status == 200;
+        busy += a[i].status == 429;
+    }
+    assert_int_equal(ok, 1);
+    assert_int_equal(busy, 2);
+    assert_int_equal(counted(TDM_METRIC_refusals_total, tdm_label_reason(TDM_REFUSE_queue_full)),
+                     2);
+    settle();
+}
+
+static void a_cancel_reaches_the_api_in_the_turn_it_arrives(void **state) {
+    (void)state;
+    answer_t a;
+    int64_t id = world_request(&w, "GET", "/hang", NULL, 0, &a);
+    for (uint32_t i = 0; i < 2000; i++) world_turn(&w);
+    assert_int_equal(a.status, 200);
+    tdm_client_cancel(w.client, id);
+    uint64_t datagrams = 0;
+    for (uint32_t i = 0; i < 100 && w.hangup_cnt == 0; i++) {
+        datagrams = tdm_net_tile_link_counters(w.tile)->datagrams;
+        world_turn(&w);
+    }
+    /* The datagram with the reset, the hangup, its handling: one turn. */
+    assert_int_equal(w.hangup_cnt, 1);
+    assert_true(tdm_net_tile_link_counters(w.tile)->datagrams > datagrams);
+    settle();
+    assert_int_equal(counted(TDM_METRIC_disconnects_total, TDM_LABEL_DOOR_h3), 1);
+}
+
+static void cancels_at_random_moments_leave_nothing_behind(void **state) {
+    (void)state;
+    const uint64_t seed = 7;
+    tdm_rng_t rng = {.state = seed};
+    answer_t a[WORLD_EXCHANGE_MAX];
+    for (uint32_t round = 0; round < 60; round++) {
+        int64_t id[WORLD_EXCHANGE_MAX];
+        for (uint32_t i = 0; i < WORLD_EXCHANGE_MAX; i++)
+            id[i] = world_request(&w, "POST", i % 2 ? "/hang" : "/stream", "30", 2, &a[i]);
+        for (uint32_t i = 0; i < WORLD_EXCHANGE_MAX; i++) {
+            for (uint32_t k = tdm_rng_below(&rng, 12); k > 0; k--) world_turn(&w);
+            tdm_client_cancel(w.client, id[i]);
+        }
+        settle();
+    }
+    assert_true(w.hangup_cnt >= 30 * WORLD_EXCHANGE_MAX / 2);
+    answer_t last;
+    world_request(&w, "POST", "/echo", "still here", 10, &last);
+    assert_true(world_until(&w, &last.is_ended, 20000));
+    assert_string_equal(last.text, "still here");
+    settle();
+}
+
+static void silence_ends_in_hangups_at_the_idle_timeout(void **state) {
+    (void)state;
+    answer_t a[2];
+    world_request(&w, "GET", "/hang", NULL, 0, &a[0]);
+    world_request(&w, "GET", "/hang", NULL, 0, &a[1]);
+    for (uint32_t i = 0; i < 2000; i++) world_turn(&w);
+    assert_int_equal(tdm_net_tile_exchange_cnt(w.tile), 2);
+    tdm_client_close(w.client);
+    w.client = NULL;
+    int64_t end = w.now_ns + 31 * TDM_NS_PER_S;
+    while (w.now_ns < end && w.hangup_cnt < 2) {
+        world_turn(&w);
+        w.now_ns += 10 * TDM_NS_PER_MS;
+    }
+    assert_int_equal(w.hangup_cnt, 2);
+    settle();
+}
+
+static void one_in_ten_frames_lost_changes_nothing_but_time(void **state) {
+    (void)state;
+    answer_t a[4];
+    w.loss_ppm = 100000;
+    for (uint32_t i = 0; i < 4; i++) world_request(&w, "POST", "/stream", "300", 3, &a[i]);
+    for (uint32_t i = 0; i < 4; i++) {
+        assert_true(world_until(&w, &a[i].is_ended, 400000));
+        assert_int_equal(a[i].outcome, TDM_CLIENT_DONE);
+        assert_true(a[i].hash == a[0].hash);
+    }
+    w.loss_ppm = 0;
+    settle();
+}
+
+static void an_empty_pool_drops_counts_and_recovers(void **state) {
+    (void)state;
+    struct rte_mbuf *held[WORLD_MBUF_CNT];
+    answer_t a;
+    uint32_t n = 0;
+    while (n < WORLD_MBUF_CNT && (held[n] = tdm_port_mbuf_alloc(w.port)) != NULL) n++;
+    world_request(&w, "POST", "/echo", "patience", 8, &a);
+    for (uint32_t i = 0; i < 200; i++) world_turn(&w);
+    assert_int_equal(a.is_ended, 0);
+    assert_true(drops(TDM_DROP_no_mbuf) > 1);
+    for (uint32_t i = 0; i < n; i++) rte_pktmbuf_free(held[i]);
+    assert_true(world_until(&w, &a.is_ended, 200000));
+    assert_string_equal(a.text, "patience");
+    settle();
+}
+
+static void a_stuck_transmit_queue_is_bounded_and_recovers(void **state) {
+    (void)state;
+    answer_t a[WORLD_EXCHANGE_MAX];
+    tdm_port_stats_t s;
+    w.is_cut = 1;
+    for (uint32_t i = 0; i < 1000; i++) { /* more echo requests than the wire holds answers */
+        static const uint8_t probe[60] = {
+            2, 't', 'd', 'm', 0,   2, 2, 't', 'd', 'm', 0, 1, 8, 6, 0, 1, 8, 0,  6,  4, 0,
+            1, 2,   't', 'd', 'm', 0, 1, 10,  88,  0,   1, 0, 0, 0, 0, 0, 0, 10, 88, 0, 2};
+        (void)tdm_port_wire_put(w.port, probe, sizeof probe);
+        if (i % 16 == 0) world_turn(&w);
+    }
+    for (uint32_t i = 0; i < 200; i++) world_turn(&w);
+    tdm_port_stats_read(w.port, &s);
+    assert_true(s.tx_full > 0 || s.tx_no_mbuf > 0 || s.no_mbuf > 0);
+    w.is_cut = 0;
+    for (uint32_t i = 0; i < WORLD_EXCHANGE_MAX; i++)
+        world_request(&w, "POST", "/echo", "after", 5, &a[i]);
+    for (uint32_t i = 0; i < WORLD_EXCHANGE_MAX; i++) {
+        assert_true(world_until(&w, &a[i].is_ended, 400000));
+        assert_string_equal(a[i].text, "after");
+    }
+    settle();
+}
+
+static void stale_egress_words_are_counted_and_ignored(void **state) {
+    (void)state;
+    answer_t a;
+    world_request(&w, "GET", "/hang", NULL, 0, &a);
+    for (uint32_t i = 0; i < 2000; i++) world_turn(&w);
+    tdm_handle_t h = w.job[0].x->handle;
+    const tdm_egress_t bad[] = {
+        {.handle = {h.slot, h.generation - 1}, .flags = TDM_EGRESS_END},
+        {.handle = {h.slot, h.generation + 1}, .flags = TDM_EGRESS_END | TDM_EGRESS_ABORT},
+        {.handle = {WORLD_EXCHANGE_MAX, 1}, .flags = TDM_EGRESS_HEAD},
+        {.handle = {UINT32_MAX, UINT32_MAX}, .flags = UINT32_MAX},
+        {.handle = {h.slot + 1, 0}, .flags = TDM_EGRESS_END},
+    };
+    for (size_t i = 0; i < TDM_COUNT_OF(bad); i++)
+        assert_int_equal(tdm_ring_push(&w.egress, 0, &bad[i]), 1);
+    world_turn(&w);
+    assert_int_equal(drops(TDM_DROP_stale_handle), TDM_COUNT_OF(bad));
+    assert_int_equal(a.is_ended, 0);
+    assert_int_equal(tdm_net_tile_exchange_cnt(w.tile), 1);
+    w.job[0].is_hanging = 0;
+    assert_true(world_until(&w, &a.is_ended, 20000));
+    settle();
+}
+
+static void segmented_and_hostile_frames_are_dropped_by_reason(void **state) {
+    (void)state;
+    uint8_t frame[80] = {2, 't', 'd', 'm', 0, 2, 2, 't', 'd', 'm', 0, 1, 0x12, 0x34};
+    for (uint32_t i = 0; i < 100; i++) {
+        assert_int_equal(tdm_port_wire_put(w.port, frame, sizeof frame), 1);
+        world_turn(&w);
+    }
+    assert_int_equal(drops(TDM_DROP_ethertype_unknown), 100);
+    assert_true(tdm_net_tile_is_conserved(w.tile));
+}
+
+static void draining_lets_streams_end(void **state) {
+    (void)state;
+    answer_t a;
+    world_request(&w, "POST", "/stream", "200", 3, &a);
+    for (uint32_t i = 0; i < 50; i++) world_turn(&w);
+    tdm_net_tile_drain(w.tile);
+    assert_true(world_until(&w, &a.is_ended, 50000));
+    assert_int_equal(a.outcome, TDM_CLIENT_DONE);
+    assert_non_null(strstr(a.text, "t0 t1 "));
+    settle();
+}
+
+static void impossible_configs_are_refused(void **state) {
+    (void)state;
+    tdm_net_tile_config_t c = {.exchange_max = 0};
+    assert_int_equal(tdm_net_tile_footprint(&c), 0);
+    c.exchange_max = TDM_NET_EXCHANGE_MAX + 1;
+    assert_int_equal(tdm_net_tile_footprint(&c), 0);
+    tdm_net_tile_t *t = NULL;
+    tdm_error_t err = {0};
+    assert_int_equal(tdm_net_tile_create(w.tile_mem, &c, 0, &t, &err), TDM_ERR_INVAL);
+    c.port = w.port;
+    c.egress = &w.egress;
+    c.block = w.block;
+    c.api_cnt = 1;
+    c.arrivals[0] = &w.arrivals;
+    c.hangups[0] = &w.hangups;
+    assert_int_equal(tdm_net_tile_create(w.tile_mem, &c, 0, &t, &err), TDM_ERR_INVAL);
+    assert_non_null(strstr(err.text, "hangup lane")); /* 8 deep, 16385 exchanges */
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void) {
+    tdm_port_env_config_t env = {.memory_mb = tdm_port_memory_mb(4 * WORLD_MBUF_CNT, 1500),
+                                 .is_no_huge = 1};
+    tdm_error_t err = {0};
+    if (tdm_port_env_start(&env, &err) != TDM_OK) {
+        fprintf(stderr, "%s\n", err.text);
+        return 1;
+    }
+    const struct CMUnitTest tests[] = {
+        TEST(a_body_goes_out_and_comes_back),
+        TEST(tokens_arrive_in_order_and_are_observed),
+        TEST(many_streams_share_the_tile),
+        TEST(one_request_too_many_hears_so),
+        cmocka_unit_test_setup_teardown(a_full_exchange_ring_answers_429, setup_short_ring,
+                                        teardown),
+        TEST(a_cancel_reaches_the_api_in_the_turn_it_arrives),
+        TEST(cancels_at_random_moments_leave_nothing_behind),
+        TEST(silence_ends_in_hangups_at_the_idle_timeout),
+        TEST(one_in_ten_frames_lost_changes_nothing_but_time),
+        TEST(an_empty_pool_drops_counts_and_recovers),
+        TEST(a_stuck_transmit_queue_is_bounded_and_recovers),
+        TEST(stale_egress_words_are_counted_and_ignored),
+        TEST(segmented_and_hostile_frames_are_dropped_by_reason),
+        TEST(draining_lets_streams_end),
+        TEST(impossible_configs_are_refused),
+    };
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    tdm_port_env_stop();
+    return failed;
+}
