@@ -74,6 +74,13 @@ static const char *queue_check(const tdm_sched_t *s, uint32_t queue, uint32_t *q
 static const char *counters_check(const tdm_sched_t *s) {
     const tdm_sched_stats_t *t = &s->stats;
     uint64_t ended = 0;
+    uint32_t waiting = 0, running = 0;
+    for (uint32_t k = 0; k < TDM_SLO_CLASS_MAX; k++) {
+        waiting += t->waiting_of[k];
+        running += t->running_of[k];
+    }
+    if (waiting != s->waiting_cnt || running != s->running_cnt)
+        return "the counts by class do not add up";
     for (uint32_t i = 0; i < TDM_FINISH_CNT; i++) ended += t->ended[i];
     if (t->received != t->accepted + t->refused) return "received is not accepted plus refused";
     if (t->accepted != s->waiting_cnt + s->running_cnt + ended)

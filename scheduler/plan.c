@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "scheduler/step_private.h"
 
+#include <string.h>
+
 /* A plan is drafted first (which slots, how many tokens), then written.
 
    1. every decode
@@ -28,6 +30,9 @@ typedef struct draft {
     tdm_reason_t blocked[TDM_QUEUE_CNT]; /* why its next WAITING cannot start */
     uint32_t ward; /* only it may start: it was overtaken too long; TDM_SEQ_NONE */
     int is_forced;
+    uint32_t start_cnt;
+    uint16_t start_class[TDM_PLAN_SLICE_MAX];
+    int64_t start_wait_ns[TDM_PLAN_SLICE_MAX];
     pick_t pick[TDM_PLAN_SLICE_MAX];
 } draft_t;
 
@@ -93,6 +98,10 @@ static void start(tdm_sched_t *s, draft_t *d, uint32_t idx) {
     s->waiting_cnt--;
     s->waiting_tokens -= q->prompt_cnt;
     s->running_cnt++;
+    s->stats.waiting_of[q->slo_class]--;
+    s->stats.running_of[q->slo_class]++;
+    d->start_class[d->start_cnt] = q->slo_class;
+    d->start_wait_ns[d->start_cnt++] = s->now_ns - q->accepted_ns;
     if (d->ward == idx) d->ward = find_ward(s);
 }
 
@@ -325,6 +334,7 @@ static void write_record(tdm_sched_t *s, const draft_t *d, const tdm_plan_t *pla
                                      .live_revision = s->live.revision,
                                      .route = (uint16_t)plan->route,
                                      .cap = (uint16_t)d->cap,
+                                     .fallback = (uint16_t)plan->reason,
                                      .planned_ns = s->now_ns,
                                      .limit_ns = plan->limit_ns,
                                      .predicted_ns = plan->predicted_ns,
@@ -338,6 +348,9 @@ static void write_record(tdm_sched_t *s, const draft_t *d, const tdm_plan_t *pla
                                      .running_cnt = s->running_cnt,
                                      .page_free_cnt = s->kv.free_cnt,
                                      .is_forced = d->is_forced ? 1u : 0u};
+    f->record.start_cnt = d->start_cnt;
+    memcpy(f->record.start_class, d->start_class, sizeof d->start_class);
+    memcpy(f->record.start_wait_ns, d->start_wait_ns, sizeof d->start_wait_ns);
     f->profile_ns = tdm_predict_profile_ns(&s->live.profile, (tdm_route_t)s->live.route, &d->load);
     tdm_sched_count(s, d->cap);
     s->stats.prefill_tokens += plan->token_cnt;
@@ -362,7 +375,9 @@ int tdm_sched_plan(tdm_sched_t *s, int64_t now_ns, tdm_plan_t *plan) {
         s->stats.outbox_stall_cnt++;
         return 0;
     }
-    draft_t d = {.cap = TDM_CAP_no_work};
+    draft_t d;
+    memset(&d, 0, sizeof d);
+    d.cap = TDM_CAP_no_work;
     draft_decodes(s, &d);
     draft_prefill(s, &d);
     if (d.load.decode_cnt == 0 && d.load.prefill_cnt == 0) return 0;
@@ -373,6 +388,8 @@ int tdm_sched_plan(tdm_sched_t *s, int64_t now_ns, tdm_plan_t *plan) {
     plan->iteration = ++s->iteration;
     plan->epoch = s->epoch;
     plan->route = tdm_predict_route(&d.load, (tdm_route_t)s->live.route);
+    int is_fused_wanted = plan->route < TDM_ROUTE_STREAMS;
+    plan->reason = is_fused_wanted ? TDM_REASON_NONE : TDM_FALLBACK_operator_off;
     plan->limit_ns = d.limit_ns;
     plan->predicted_ns = predict(s, &d.load);
     write_plan(s, &d, plan, f);

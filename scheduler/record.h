@@ -11,7 +11,7 @@
      page_cnt = page_free + page_held + page_fenced */
 
 #include "appliance/abi/event.h"
-#include "appliance/abi/limits.h"
+#include "appliance/abi/plan.h"
 #include "appliance/abi/reasons.h"
 
 /* tdm_sched_record_t is one iteration: what was planned and why so much,
@@ -40,6 +40,10 @@ typedef struct tdm_sched_record {
     uint32_t discard_cnt; /* samples whose sequence had ended meanwhile */
     uint32_t is_forced;   /* 1: prefill went over the limit to make progress */
     uint32_t is_lost;     /* 1: the executor ended first */
+    uint32_t start_cnt;   /* sequences that left WAITING for this plan */
+    uint32_t reserved;
+    uint16_t start_class[TDM_PLAN_SLICE_MAX];  /* of each, its class of service */
+    int64_t start_wait_ns[TDM_PLAN_SLICE_MAX]; /* and its time in WAITING */
 } tdm_sched_record_t;
 
 /* tdm_sched_stats_t counts since init; the gauges are of this moment. */
@@ -47,19 +51,20 @@ typedef struct tdm_sched_stats {
     uint64_t received;
     uint64_t accepted;
     uint64_t ended[TDM_FINISH_CNT];
-    uint64_t reason[TDM_REASON_CNT]; /* refusals, error endings, caps, fallbacks, faults, stale */
-    uint64_t refused;                /* the part of reason[] that answered REFUSED */
-    uint64_t iteration_cnt;          /* results taken */
-    uint64_t route_cnt[8];           /* of them, by tdm_route_t that ran */
-    uint64_t lost_cnt;               /* plans whose executor ended first */
-    uint64_t prefill_tokens;         /* planned, rebuilt ones included */
-    uint64_t rebuilt_tokens;         /* of them, prefilled again after a restart */
-    uint64_t output_tokens;          /* sent as TOKEN */
-    uint64_t discard_tokens;         /* sampled past an end, never sent */
-    uint64_t forced_cnt;             /* iterations over their limit to make progress */
-    uint64_t outbox_stall_cnt;       /* plans not made: an api tile does not read its events */
-    uint64_t over_limit_cnt;         /* iterations that took longer than their limit */
-    uint64_t restart_cnt;            /* executor lives that ended */
+    uint64_t reason[TDM_REASON_CNT];   /* refusals, error endings, caps, fallbacks, faults, stale */
+    uint64_t refused;                  /* the part of reason[] that answered REFUSED */
+    uint64_t iteration_cnt;            /* results taken */
+    uint64_t route_cnt[TDM_ROUTE_CNT]; /* of them, by tdm_route_t that ran */
+    uint64_t lost_cnt;                 /* plans whose executor ended first */
+    uint64_t prefill_tokens;           /* planned, rebuilt ones included */
+    uint64_t rebuilt_tokens;           /* of them, prefilled again after a restart */
+    uint64_t output_tokens;            /* sent as TOKEN */
+    uint64_t discard_tokens;           /* sampled past an end, never sent */
+    uint64_t discard_of[TDM_FINISH_CNT]; /* the same by how the sequence had ended */
+    uint64_t forced_cnt;                 /* iterations over their limit to make progress */
+    uint64_t outbox_stall_cnt;           /* plans not made: an api tile does not read its events */
+    uint64_t over_limit_cnt;             /* iterations that took longer than their limit */
+    uint64_t restart_cnt;                /* executor lives that ended */
 
     uint32_t waiting_cnt;
     uint32_t running_cnt; /* sequences with a slot */
@@ -73,8 +78,10 @@ typedef struct tdm_sched_stats {
     uint32_t page_fenced;   /* of ended sequences, still readable by an iteration */
     uint32_t page_promised; /* of page_free, set aside for running sequences */
     uint32_t epoch;
-    uint32_t is_up;        /* an executor is there */
-    uint32_t is_draining;  /* nothing more is accepted */
+    uint32_t is_up;       /* an executor is there */
+    uint32_t is_draining; /* nothing more is accepted */
+    uint32_t waiting_of[TDM_SLO_CLASS_MAX];
+    uint32_t running_of[TDM_SLO_CLASS_MAX];
     double correction;     /* actual over profile time, tracked */
     int64_t last_token_ns; /* when the last TOKEN was sent; 0: never */
 } tdm_sched_stats_t;

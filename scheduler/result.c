@@ -75,8 +75,10 @@ static uint32_t take_samples(tdm_sched_t *s, const tdm_flight_t *f, int64_t end_
         const tdm_seq_t *q = &s->seq[e->seq];
         if (q->state != TDM_SEQ_FREE && q->order == e->order)
             take(s, e->seq, s->sample[n], s->sample_flags[n], e->pos, end_ns);
-        else
+        else {
             discard_cnt++;
+            s->stats.discard_of[e->finish]++;
+        }
         n++;
     }
     s->stats.discard_tokens += discard_cnt;
@@ -102,9 +104,10 @@ static void account(tdm_sched_t *s, tdm_flight_t *f, const tdm_result_t *r, uint
             tdm_sched_count(s, TDM_FAULT_vcta_mismatch);
             break;
         }
-    if (reason != TDM_REASON_NONE) tdm_sched_count(s, (tdm_reason_t)reason);
+    if (reason != TDM_REASON_NONE) f->record.fallback = (uint16_t)reason;
+    if (route == TDM_ROUTE_FUSED) f->record.fallback = TDM_REASON_NONE;
+    if (f->record.fallback != TDM_REASON_NONE) tdm_sched_count(s, (tdm_reason_t)f->record.fallback);
     f->record.ran = (uint16_t)route;
-    f->record.fallback = (uint16_t)reason;
     f->record.actual_ns = actual_ns;
     s->stats.iteration_cnt++;
     s->stats.route_cnt[route]++;
@@ -146,6 +149,12 @@ void tdm_sched_result(tdm_sched_t *s, int64_t now_ns, const tdm_result_t *result
 }
 
 /* --- executor lives ---------------------------------------------------- */
+
+void tdm_sched_executor_fault(tdm_sched_t *s, int64_t now_ns, tdm_reason_t reason) {
+    tdm_sched_clock(s, now_ns);
+    TDM_CHECK(is_reason_of(reason, TDM_GROUP_FAULT));
+    if (s->is_up) doom(s, reason);
+}
 
 void tdm_sched_executor_up(tdm_sched_t *s, int64_t now_ns, uint32_t epoch) {
     tdm_sched_clock(s, now_ns);

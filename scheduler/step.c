@@ -127,6 +127,16 @@ static uint32_t *request_entry(const tdm_sched_t *s, uint32_t api, uint32_t slot
     return &s->by_request[(size_t)api * s->sizes.request_max + slot];
 }
 
+/* mark_flights notes in the plans in flight how the sequence ended, for
+   the account of what they compute in vain. */
+static void mark_flights(tdm_sched_t *s, uint32_t idx, tdm_finish_t finish) {
+    for (uint32_t i = 0; i < s->flight_cnt; i++)
+        for (uint32_t k = 0; k < s->flight[i].entry_cnt; k++) {
+            tdm_flight_entry_t *e = &s->flight[i].entry[k];
+            if (e->seq == idx && e->order == s->seq[idx].order) e->finish = finish;
+        }
+}
+
 /* leave takes a sequence off whatever holds it in its state. */
 static void leave(tdm_sched_t *s, uint32_t idx) {
     tdm_seq_t *q = &s->seq[idx];
@@ -134,17 +144,20 @@ static void leave(tdm_sched_t *s, uint32_t idx) {
     if (q->state == TDM_SEQ_WAITING) {
         s->waiting_cnt--;
         s->waiting_tokens -= q->prompt_cnt;
+        s->stats.waiting_of[q->slo_class]--;
         return;
     }
     tdm_kv_retire(&s->kv, q->slot);
     s->slot_seq[q->slot] = TDM_SEQ_NONE;
     s->running_cnt--;
+    s->stats.running_of[q->slo_class]--;
     s->rebuilt_cnt -= q->is_rebuilt;
 }
 
 void tdm_sched_end(tdm_sched_t *s, uint32_t idx, tdm_seq_state_t state, tdm_finish_t finish,
                    tdm_reason_t reason) {
     tdm_seq_t *q = &s->seq[idx];
+    mark_flights(s, idx, finish);
     leave(s, idx);
     tdm_seq_move(q, state);
     tdm_event_t event = {.handle = q->handle,
@@ -198,6 +211,7 @@ static void accept(tdm_sched_t *s, const tdm_request_t *request) {
     tdm_order_append(&s->queues, s->seq, idx, tdm_queue_of(q->slo_class, is_short));
     s->waiting_cnt++;
     s->waiting_tokens += q->prompt_cnt;
+    s->stats.waiting_of[q->slo_class]++;
     s->stats.accepted++;
     tdm_event_t event = {.handle = request->handle, .kind = TDM_EVENT_ACCEPTED};
     tdm_sched_push(s, request->api, &event);

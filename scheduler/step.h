@@ -93,6 +93,10 @@ void tdm_sched_executor_up(tdm_sched_t *s, int64_t now_ns, uint32_t epoch);
    death_max deaths end executor_failed.  Repeating it does nothing. */
 void tdm_sched_executor_down(tdm_sched_t *s, int64_t now_ns);
 
+/* tdm_sched_executor_fault tells of a fault that the caller found (a slot
+   number that is none): counted, and watch asks for the executor's end. */
+void tdm_sched_executor_fault(tdm_sched_t *s, int64_t now_ns, tdm_reason_t reason);
+
 /* tdm_sched_live_set replaces the live configuration (already checked by
    tdm_sched_live_check) from the next call on. */
 void tdm_sched_live_set(tdm_sched_t *s, const tdm_sched_live_t *live);
@@ -108,7 +112,7 @@ void tdm_sched_drain_set(tdm_sched_t *s, int is_draining);
 int tdm_sched_plan(tdm_sched_t *s, int64_t now_ns, tdm_plan_t *plan);
 
 /* tdm_sched_watch is called once per poll.  It returns
-   TDM_FAULT_executor_hang or TDM_FAULT_executor_protocol once in the
+   a TDM_FAULT_* (executor_hang, executor_protocol, ...) once in the
    executor's life when it must be killed, else TDM_REASON_NONE; and ends
    every sequence once the executor was away for down_max_ns. */
 tdm_reason_t tdm_sched_watch(tdm_sched_t *s, int64_t now_ns);

@@ -21,6 +21,7 @@ typedef struct tdm_flight_entry {
     uint32_t slot;
     uint32_t pos; /* of the token it samples */
     uint32_t is_sampled;
+    uint32_t finish; /* tdm_finish_t, once its sequence ended */
 } tdm_flight_entry_t;
 
 typedef struct tdm_flight {
