@@ -18,7 +18,7 @@
 
 static void on_progress(void *ctx, uint64_t done, uint64_t total) {
     tdm_channel_t *c = ctx;
-    uint32_t permille = total ? (uint32_t)((done * 1000.0) / (double)total) : 0;
+    uint32_t permille = total ? (uint32_t)(done * 1000 / total) : 0;
     tdm_store_relaxed(&c->head->progress_permille, permille);
 }
 

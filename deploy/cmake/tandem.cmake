@@ -104,7 +104,15 @@ endfunction()
 # tells the program.
 function(tdm_program name row)
   cmake_parse_arguments(P "" "" "SOURCES;DEPS;PKG;LIBS" ${ARGN})
-  tdm_arrow_check(${row} ${P_DEPS})
+  foreach(dep ${P_DEPS}) # BRINGUP
+    if(NOT TARGET tdm_${dep} AND NOT dep STREQUAL "kernels_cuda") # BRINGUP
+      message(WARNING "bring-up: ${name} waits for ${dep}") # BRINGUP
+      return() # BRINGUP
+    endif() # BRINGUP
+  endforeach() # BRINGUP
+  set(foreign ${P_DEPS})
+  list(REMOVE_ITEM foreign ${row}) # a program may use the room it stands in
+  tdm_arrow_check(${row} ${foreign})
   add_executable(${name} ${P_SOURCES})
   target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR})
   target_link_libraries(${name} PRIVATE tdm_warnings tdm_base tdm_abi Threads::Threads m)

@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "appliance/boot/house.h"
+
+#include "appliance/base/atomic.h"
+#include "appliance/base/clock.h"
+#include "appliance/base/log.h"
+#include "appliance/boot/house_private.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static tdm_status_t open_model(tdm_house_t *h, tdm_error_t *err) {
+    tdm_model_options_t options = {.flags = TDM_MODEL_SHAPE_ONLY};
+    tdm_status_t st = tdm_model_open(h->config->model_path, &options, &h->model, err);
+    if (st == TDM_OK) st = tdm_tokenizer_open(h->model, &h->tokenizer, err);
+    if (st != TDM_OK) return st;
+    const char *name = h->config->model_name;
+    (void)snprintf(h->model_name, sizeof h->model_name, "%s",
+                   name[0] ? name : tdm_model_name(h->model));
+    tdm_machine_read(&h->machine);
+    st = tdm_sizing_make(h->config, tdm_model_shape(h->model), &h->machine, &h->sizing, err);
+    if (st != TDM_OK) return st;
+    tdm_log(TDM_LOG_INFO, "boot", "model %s, tokenizer %s, context %u, %u KV pages (%llu MiB)",
+            h->model_name, tdm_tokenizer_name(h->tokenizer), h->sizing.context_max,
+            h->sizing.kv_page_cnt,
+            (unsigned long long)((h->sizing.kv_page_cnt * h->sizing.kv_page_bytes) >> 20));
+    return TDM_OK;
+}
+
+static tdm_status_t open_keys(tdm_house_t *h, tdm_error_t *err) {
+    tdm_auth_init(&h->auth);
+    if (h->config->api_keys_file[0]) return tdm_auth_load(&h->auth, h->config->api_keys_file, err);
+    tdm_log(TDM_LOG_WARN, "boot",
+            "no api.keys_file: open to this host and the TAP subnet, closed to all others");
+    return TDM_OK;
+}
+
+/* exec_program finds tandem-exec beside tandemd. */
+static tdm_status_t exec_program(tdm_house_t *h, tdm_error_t *err) {
+    char self[400];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    if (n <= 0) return tdm_error_set(err, TDM_ERR_IO, "/proc/self/exe: %s", strerror(errno));
+    self[n] = 0;
+    *strrchr(self, '/') = 0;
+    (void)snprintf(h->exec_program, sizeof h->exec_program, "%s/tandem-exec", self);
+    if (access(h->exec_program, X_OK) == 0) return TDM_OK;
+    return tdm_error_set(err, TDM_ERR_NOT_FOUND, "%s: %s", h->exec_program, strerror(errno));
+}
+
+static tdm_status_t open_channel(tdm_house_t *h, tdm_error_t *err) {
+    const tdm_config_t *c = h->config;
+    tdm_exec_spec_t spec = {
+        .backend = c->exec_backend,
+        .poll_mode = (uint32_t)h->sizing.poll_mode,
+        .config =
+            {
+                .kv_page_cnt = h->sizing.kv_page_cnt,
+                .kv_dtype = c->exec_kv_dtype,
+                .seq_max = h->sizing.seq_max,
+                .token_max = (uint32_t)c->sched_prefill_tokens,
+                .context_max = h->sizing.context_max,
+                .sm_cnt = h->sizing.sm_cnt,
+                .cpu_isa = c->exec_isa,
+            },
+    };
+    (void)snprintf(spec.model, sizeof spec.model, "%s", c->model_path);
+    tdm_arena_kind_t kind = c->exec_huge_plans ? TDM_ARENA_SHARED_HUGE : TDM_ARENA_SHARED;
+    tdm_status_t st = tdm_channel_open(&h->channel, kind, &spec, err);
+    if (st != TDM_OK) return st;
+    st = exec_program(h, err);
+    if (st != TDM_OK) return st;
+    tdm_supervisor_config_t sup = {
+        .program = c->exec_mode == 0 ? h->exec_program : NULL,
+        .thread_main = tdm_house_executor_thread,
+        .restart_max = (uint32_t)c->exec_restarts,
+        .restart_window_ns = 600 * TDM_NS_PER_S,
+        .pause_ns = 50 * TDM_NS_PER_MS,
+    };
+    tdm_supervisor_init(&h->supervisor, &sup, &h->channel, &h->life);
+    return TDM_OK;
+}
+
+static tdm_status_t open_wires(tdm_house_t *h, tdm_error_t *err) {
+    const tdm_config_t *c = h->config;
+    tdm_wires_config_t wires = {
+        .door_cnt = c->port_kind == TDM_HOUSE_PORT_NONE ? 1 : 2,
+        .api_cnt = (uint32_t)c->tile_api,
+        .exchange_max = (uint32_t)c->door_exchanges,
+        .request_max = (uint32_t)c->api_requests,
+        .request_depth = (uint32_t)c->sched_ring,
+        .kind = c->exec_huge_plans ? TDM_ARENA_HUGE : TDM_ARENA_PLAIN,
+        .sched_bell = &h->channel.sched_bell,
+    };
+    h->vitals.refusal = TDM_REFUSE_starting;
+    return tdm_wires_open(&h->wires, &wires, err);
+}
+
+static void facts(tdm_house_t *h) {
+    tdm_pages_fact(&h->pages, "version", h->version);
+    tdm_pages_fact(&h->pages, "model", h->model_name);
+    tdm_pages_fact(&h->pages, "backend", h->config->exec_backend == 0 ? "cpu" : "cuda");
+    tdm_pages_fact(&h->pages, "poll", h->sizing.poll_mode == TDM_POLL_BUSY ? "busy" : "adaptive");
+    tdm_pages_fact(&h->pages, "port", h->config->port_kind == TDM_HOUSE_PORT_NONE ? "none" : "tap");
+    tdm_block_t *b = h->wires.block[TDM_BLOCK_MGMT];
+    tdm_gauge_set(b, TDM_METRIC_start_time_seconds, 0, (uint64_t)tdm_clock_wall_s());
+    tdm_gauge_set(b, TDM_METRIC_arena_bytes, TDM_LABEL_ARENA_tables,
+                  h->tables.sz + h->wires.arena.sz);
+    tdm_gauge_set(b, TDM_METRIC_arena_page_bytes, TDM_LABEL_ARENA_tables, h->wires.arena.page_sz);
+    tdm_gauge_set(b, TDM_METRIC_arena_bytes, TDM_LABEL_ARENA_executor, h->channel.arena.sz);
+    tdm_gauge_set(b, TDM_METRIC_arena_page_bytes, TDM_LABEL_ARENA_executor,
+                  h->channel.arena.page_sz);
+}
+
+static tdm_status_t open_http1(tdm_house_t *h, tdm_error_t *err) {
+    const tdm_config_t *c = h->config;
+    uint32_t door = h->wires.door_cnt - 1;
+    tdm_http1_config_t config;
+    tdm_http1_config_default(&config);
+    config.address = c->http_address;
+    config.port = (uint16_t)c->http_port;
+    config.door = (uint16_t)door;
+    config.slot_cnt = (uint32_t)c->door_exchanges;
+    config.conn_max = (uint32_t)c->http_connections;
+    config.conn_per_address_max = (uint32_t)c->http_address_connections;
+    config.pipe_sz = (uint32_t)c->door_reply_bytes;
+    config.idle_s = (uint32_t)c->http_idle_s;
+    config.body_max = c->door_body_bytes;
+    config.body_total_max = c->door_body_bytes * 64;
+    tdm_http1_wires_t wires = {
+        .api_cnt = h->wires.api_cnt,
+        .egress = &h->wires.egress[door],
+        .block = h->wires.block[TDM_BLOCK_HTTP1],
+        .poll_block = h->wires.block[TDM_BLOCK_MGMT],
+        .page = tdm_pages_answer,
+        .page_ctx = &h->pages,
+    };
+    for (uint32_t k = 0; k < h->wires.api_cnt; k++) {
+        wires.arrivals[k] = &h->wires.arrivals[k];
+        wires.hangups[k] = &h->wires.hangups[k];
+    }
+    tdm_status_t st = tdm_pages_open(&h->pages, &h->wires, c, &h->auth, h->start_ns, err);
+    if (st != TDM_OK) return st;
+    facts(h);
+    st = tdm_http1_open(&config, &wires, &h->http1, err);
+    if (st == TDM_OK)
+        tdm_log(TDM_LOG_INFO, "http1", "http://%s:%u/v1", c->http_address,
+                tdm_http1_port(h->http1));
+    return st;
+}
+
+static void tile_set(tdm_house_t *h, tdm_tile_t *t, tdm_doorbell_t *bell, int extra_fd) {
+    tdm_poller_init(&t->poller, h->sizing.poll_mode, bell, extra_fd, h->start_ns);
+}
+
+static tdm_status_t start_tiles(tdm_house_t *h, tdm_error_t *err) {
+    tdm_status_t st = TDM_OK;
+    tile_set(h, &h->sched_thread, &h->channel.sched_bell, -1);
+    st = tdm_tile_start(&h->sched_thread, err);
+    for (uint32_t k = 0; st == TDM_OK && k < h->wires.api_cnt; k++) {
+        tile_set(h, &h->api_thread[k], &h->wires.api_bell[k], -1);
+        st = tdm_tile_start(&h->api_thread[k], err);
+    }
+    if (st == TDM_OK && h->net) {
+        tile_set(h, &h->net_thread, &h->wires.door_bell[0], tdm_port_rx_fd(h->port));
+        st = tdm_tile_start(&h->net_thread, err);
+    }
+    return st;
+}
+
+tdm_status_t tdm_house_open(tdm_house_t *h, const tdm_config_t *config, const char *version,
+                            tdm_error_t *err) {
+    memset(h, 0, sizeof *h);
+    h->config = config;
+    h->version = version;
+    (void)snprintf(h->server, sizeof h->server, "tandem/%s", version);
+    h->start_ns = tdm_clock_now_ns();
+    h->channel.exec_bell.fd = h->channel.sched_bell.fd = -1;
+    tdm_status_t st = open_model(h, err);
+    if (st == TDM_OK) st = open_keys(h, err);
+    if (st == TDM_OK) st = open_channel(h, err);
+    if (st == TDM_OK) st = open_wires(h, err);
+    if (st == TDM_OK) st = tdm_house_open_tiles(h, err);
+    if (st == TDM_OK) st = open_http1(h, err);
+    if (st == TDM_OK) st = start_tiles(h, err);
+    if (st != TDM_OK) {
+        tdm_house_close(h);
+        return st;
+    }
+    h->mgmt = (tdm_mgmt_t){
+        .wires = &h->wires, .supervisor = &h->supervisor, .http1 = h->http1, .vitals = &h->vitals};
+    h->mgmt_loop = (tdm_tile_t){
+        .name = "mgmt", .ctx = &h->mgmt, .poll = tdm_mgmt_poll, .next_ns = tdm_mgmt_next_ns};
+    tdm_poller_init(&h->mgmt_loop.poller, TDM_POLL_ADAPTIVE,
+                    &h->wires.door_bell[h->wires.door_cnt - 1], tdm_http1_fd(h->http1),
+                    h->start_ns);
+    tdm_log(TDM_LOG_INFO, "boot", "poll %s, %u cores: %u api tile%s, scheduler%s, %u SM threads",
+            h->sizing.poll_mode == TDM_POLL_BUSY ? "busy" : "adaptive", h->machine.core_cnt,
+            h->wires.api_cnt, h->wires.api_cnt > 1 ? "s" : "", h->net ? ", net tile" : "",
+            h->sizing.sm_cnt);
+    return TDM_OK;
+}
+
+void tdm_house_stop(tdm_house_t *h) {
+    (void)tdm_add_relaxed(&h->stop, 1u);
+    tdm_doorbell_ring(&h->wires.door_bell[h->wires.door_cnt - 1]);
+}
+
+static int is_drained(tdm_house_t *h) {
+    if (tdm_http1_open_cnt(h->http1)) return 0;
+    return !h->net || tdm_net_tile_exchange_cnt(h->net) == 0;
+}
+
+tdm_status_t tdm_house_run(tdm_house_t *h, tdm_error_t *err) {
+    int64_t give_up_ns = TDM_TIME_NEVER;
+    for (;;) {
+        int64_t now_ns = tdm_clock_now_ns();
+        uint32_t stop = tdm_load_relaxed(&h->stop);
+        if (stop && give_up_ns == TDM_TIME_NEVER) {
+            give_up_ns = now_ns + (int64_t)h->config->sched_drain_ms * TDM_NS_PER_MS;
+            h->mgmt.is_draining = 1;
+            tdm_store_relaxed(&h->vitals.refusal, (uint32_t)TDM_REFUSE_draining);
+            tdm_house_drain_tiles(h);
+            tdm_log(TDM_LOG_INFO, "boot", "draining, at most %llu ms",
+                    (unsigned long long)h->config->sched_drain_ms);
+        }
+        if (stop > 1 || now_ns >= give_up_ns || (stop && is_drained(h))) return TDM_OK;
+        if (tdm_mgmt_is_failed(&h->mgmt))
+            return tdm_error_set(err, TDM_ERR_CLOSED, "%s", h->supervisor.last.text);
+        uint32_t work = tdm_mgmt_poll(&h->mgmt, now_ns);
+        tdm_poller_t *p = &h->mgmt_loop.poller;
+        if (!tdm_poller_may_sleep(p, work, now_ns)) continue;
+        if (tdm_mgmt_poll(&h->mgmt, now_ns) || tdm_load_relaxed(&h->stop) != stop)
+            tdm_poller_stay(p);
+        else
+            tdm_poller_sleep(p, tdm_mgmt_next_ns(&h->mgmt, now_ns), now_ns);
+    }
+}
+
+void tdm_house_close(tdm_house_t *h) {
+    tdm_tile_stop(&h->net_thread);
+    for (uint32_t k = 0; k < TDM_API_TILE_MAX; k++) tdm_tile_stop(&h->api_thread[k]);
+    tdm_tile_stop(&h->sched_thread);
+    if (h->supervisor.channel) tdm_supervisor_stop(&h->supervisor);
+    if (h->http1) tdm_http1_close(h->http1);
+    tdm_pages_close(&h->pages);
+    tdm_house_close_tiles(h);
+    tdm_wires_close(&h->wires);
+    tdm_channel_close(&h->channel);
+    tdm_tokenizer_close(h->tokenizer);
+    tdm_model_close(h->model);
+}

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_BOOT_HOUSE_PRIVATE_H
+#define TDM_BOOT_HOUSE_PRIVATE_H
+
+/* The parts of the house that have a file of their own. */
+
+#include "appliance/boot/house.h"
+
+enum { TDM_HOUSE_PORT_TAP, TDM_HOUSE_PORT_NONE }; /* values of port.kind */
+
+/* --- house_tiles.c: memory and configuration of the tiles -------------- */
+
+/* tdm_house_open_tiles makes scheduler, api tiles and, with a port, the net
+   tile, in one arena; nothing runs yet. */
+TDM_MUST_USE tdm_status_t tdm_house_open_tiles(tdm_house_t *h, tdm_error_t *err);
+
+/* tdm_house_drain_tiles tells all of them to take nothing new. */
+void tdm_house_drain_tiles(tdm_house_t *h);
+
+/* tdm_house_close_tiles undoes open, after the threads stopped. */
+void tdm_house_close_tiles(tdm_house_t *h);
+
+/* --- house_exec.c ------------------------------------------------------ */
+
+/* tdm_house_executor_thread is the executor in thread mode. */
+void tdm_house_executor_thread(tdm_channel_t *c, const uint32_t *stop);
+
+#endif /* TDM_BOOT_HOUSE_PRIVATE_H */

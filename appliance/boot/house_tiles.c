@@ -1,0 +1,338 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "appliance/boot/house_private.h"
+
+#include "appliance/base/check.h"
+#include "appliance/base/clock.h"
+#include "appliance/base/log.h"
+#include "appliance/base/size.h"
+#include "appliance/profile/profile.h"
+#include "net/quic/cert.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+
+#define NEIGHBOURS     256u
+#define REPLIES_PER_S  1000u
+#define SOLICITS_PER_S 50u
+
+/* --- certificate ----------------------------------------------------- */
+
+static tdm_status_t open_certificate(tdm_house_t *h, tdm_error_t *err) {
+    const tdm_config_t *c = h->config;
+    if (c->quic_certificate[0]) {
+        (void)snprintf(h->cert_file, sizeof h->cert_file, "%s", c->quic_certificate);
+        (void)snprintf(h->key_file, sizeof h->key_file, "%s", c->quic_key);
+    } else {
+        (void)mkdir(c->state_dir, 0755); /* where it cannot be made, the file below says so */
+        (void)snprintf(h->cert_file, sizeof h->cert_file, "%s/certificate.pem", c->state_dir);
+        (void)snprintf(h->key_file, sizeof h->key_file, "%s/key.pem", c->state_dir);
+    }
+    tdm_cert_config_t cert = {
+        .cert_file = h->cert_file,
+        .key_file = h->key_file,
+        .name = {c->quic_host, c->port_ipv4, c->port_ipv6},
+        .name_cnt = 3,
+        .wall_s = tdm_clock_wall_s(),
+    };
+    int is_made = 0;
+    tdm_status_t st = tdm_cert_ensure(&cert, &is_made, err);
+    if (st == TDM_OK && is_made)
+        tdm_log(TDM_LOG_INFO, "boot", "made a self-signed certificate: %s", h->cert_file);
+    return st;
+}
+
+/* --- port and net tile ------------------------------------------------ */
+
+/* prefix_of reads "/24" of an address in prefix notation; 0 where none. */
+static uint8_t prefix_of(const char *cidr) {
+    const char *slash = strchr(cidr, '/');
+    return slash ? (uint8_t)strtoul(slash + 1, NULL, 10) : 0;
+}
+
+static tdm_status_t open_port(tdm_house_t *h, tdm_error_t *err) {
+    const tdm_config_t *c = h->config;
+    tdm_port_env_config_t env = {
+        .memory_mb = tdm_port_memory_mb((uint32_t)c->port_mbufs, (uint16_t)c->port_mtu_bytes),
+        .is_no_huge = (uint8_t)c->port_no_huge,
+        .is_debug = c->log_level == TDM_LOG_DEBUG,
+    };
+    tdm_status_t st = tdm_port_env_start(&env, err);
+    if (st != TDM_OK) return st;
+    h->has_env = 1;
+    tdm_port_config_t port = {.kind = TDM_PORT_TAP,
+                              .mtu = (uint16_t)c->port_mtu_bytes,
+                              .rx_desc = 512,
+                              .tx_desc = 512,
+                              .mbuf_cnt = (uint32_t)c->port_mbufs};
+    (void)snprintf(port.tap_name, sizeof port.tap_name, "%s", c->port_tap_name);
+    (void)snprintf(port.tap_ipv4, sizeof port.tap_ipv4, "%s", c->port_tap_ipv4);
+    (void)snprintf(port.tap_ipv6, sizeof port.tap_ipv6, "%s", c->port_tap_ipv6);
+    return tdm_port_open(&port, &h->port, err);
+}
+
+static tdm_status_t link_config(tdm_house_t *h, tdm_link_config_t *l, uint64_t seed,
+                                tdm_error_t *err) {
+    const tdm_config_t *c = h->config;
+    *l = (tdm_link_config_t){
+        .mtu = (uint16_t)c->port_mtu_bytes,
+        .vlan = (uint16_t)c->port_vlan,
+        .udp_port = (uint16_t)c->port_udp,
+        .has_ipv4 = c->port_tap_ipv4[0] != 0,
+        .has_ipv6 = c->port_tap_ipv6[0] != 0,
+        .ipv4_prefix = prefix_of(c->port_tap_ipv4),
+        .ipv6_prefix = prefix_of(c->port_tap_ipv6),
+        .neighbour_max = NEIGHBOURS,
+        .reply_per_s = REPLIES_PER_S,
+        .solicit_per_s = SOLICITS_PER_S,
+        .seed = seed,
+    };
+    tdm_port_mac(h->port, l->mac);
+    if (l->has_ipv4 && inet_pton(AF_INET, c->port_ipv4, l->ipv4) != 1)
+        return tdm_error_set(err, TDM_ERR_INVAL, "port.ipv4: \"%s\" is no address", c->port_ipv4);
+    if (l->has_ipv6 && inet_pton(AF_INET6, c->port_ipv6, l->ipv6) != 1)
+        return tdm_error_set(err, TDM_ERR_INVAL, "port.ipv6: \"%s\" is no address", c->port_ipv6);
+    return TDM_OK;
+}
+
+static void quic_config(tdm_house_t *h, tdm_quic_config_t *q, uint64_t seed) {
+    const tdm_config_t *c = h->config;
+    uint64_t pool_sz = c->quic_pool_mib << 20;
+    *q = (tdm_quic_config_t){
+        .connection_max = (uint32_t)c->quic_connections,
+        .stream_max = (uint32_t)c->quic_streams,
+        .pool_sz = pool_sz,
+        .connection_pool_sz = TDM_MIN(pool_sz / 4, UINT64_C(4) << 20),
+        .handshake_per_s = (uint32_t)c->quic_handshakes_per_s,
+        .handshake_per_s_source = (uint32_t)c->quic_source_handshakes_per_s,
+        .idle_timeout_ns = (int64_t)c->quic_idle_ms * TDM_NS_PER_MS,
+        .cert_file = h->cert_file,
+        .key_file = h->key_file,
+        .seed = seed,
+    };
+}
+
+static tdm_status_t net_config(tdm_house_t *h, tdm_net_tile_config_t *n, tdm_error_t *err) {
+    const tdm_config_t *c = h->config;
+    uint64_t seed[2] = {1, 2};
+    (void)!getrandom(seed, sizeof seed, 0);
+    *n = (tdm_net_tile_config_t){
+        .door = 0,
+        .api_cnt = (uint16_t)h->wires.api_cnt,
+        .is_subnet_trusted = 1,
+        .exchange_max = (uint32_t)c->door_exchanges,
+        .pipe_sz = (uint32_t)c->door_reply_bytes,
+        .body_max = c->door_body_bytes,
+        .port = h->port,
+        .h3 = {.stream_max =
+                   (uint32_t)TDM_MIN(c->quic_connections * c->quic_streams, 2 * c->door_exchanges),
+               .server = h->server},
+        .egress = &h->wires.egress[0],
+        .block = h->wires.block[TDM_BLOCK_NET],
+    };
+    for (uint32_t k = 0; k < h->wires.api_cnt; k++) {
+        n->arrivals[k] = &h->wires.arrivals[k];
+        n->hangups[k] = &h->wires.hangups[k];
+    }
+    quic_config(h, &n->quic, seed[0]);
+    return link_config(h, &n->link, seed[1], err);
+}
+
+/* --- api tiles --------------------------------------------------------- */
+
+static void api_config(tdm_house_t *h, uint32_t k, tdm_api_config_t *a, tdm_api_wires_t *w) {
+    const tdm_config_t *c = h->config;
+    tdm_api_config_default(a);
+    a->api_idx = (uint16_t)k;
+    a->request_max = (uint32_t)c->api_requests;
+    a->context_max = h->sizing.context_max;
+    a->id_slab_sz = c->api_prompt_mib << 20;
+    a->body_max = c->door_body_bytes;
+    a->json_sz = c->api_json_mib << 20;
+    a->model_name_cnt = 1;
+    a->model_name[0] = h->model_name;
+    a->version = h->version;
+    a->chat_template = c->model_chat_template;
+    a->wall_offset_ns = tdm_clock_wall_s() * TDM_NS_PER_S - h->start_ns;
+    (void)!getrandom(&a->seed, sizeof a->seed, 0);
+    *w = (tdm_api_wires_t){
+        .arrivals = &h->wires.arrivals[k],
+        .hangups = &h->wires.hangups[k],
+        .events = &h->wires.events[k],
+        .requests = &h->wires.requests,
+        .controls = &h->wires.controls,
+        .door_cnt = h->wires.door_cnt,
+        .tokenizer = h->tokenizer,
+        .scratch = h->scratch[k],
+        .auth = &h->auth,
+        .vitals = &h->vitals,
+        .block = h->wires.block[TDM_BLOCK_API + k],
+    };
+    for (uint32_t d = 0; d < h->wires.door_cnt; d++)
+        w->door[d] = (tdm_api_door_t){.egress = &h->wires.egress[d],
+                                      .slot_cnt = (uint32_t)c->door_exchanges};
+}
+
+/* --- scheduler --------------------------------------------------------- */
+
+static void sched_config(tdm_house_t *h, tdm_sched_sizes_t *sizes, tdm_sched_live_t *live,
+                         tdm_sched_tile_wires_t *w) {
+    const tdm_config_t *c = h->config;
+    static const uint32_t route[] = {TDM_ROUTE_FUSED, TDM_ROUTE_STREAMS, TDM_ROUTE_SERIAL};
+    *sizes = (tdm_sched_sizes_t){
+        .seq_max = h->sizing.seq_max,
+        .waiting_max = (uint32_t)c->sched_waiting,
+        .page_cnt = h->sizing.kv_page_cnt,
+        .context_max = h->sizing.context_max,
+        .vocab = tdm_model_shape(h->model)->vocab,
+        .api_cnt = h->wires.api_cnt,
+        .request_max = (uint32_t)c->api_requests,
+        .depth = (uint32_t)c->sched_depth,
+    };
+    tdm_sched_live_default(live);
+    live->route = route[c->sched_route];
+    live->token_max = (uint32_t)c->sched_prefill_tokens;
+    live->floor_cnt = TDM_MIN(live->floor_cnt, live->token_max);
+    live->waiting_tokens_max = c->sched_waiting_tokens;
+    live->watchdog_min_ns = (int64_t)c->sched_watchdog_ms * TDM_NS_PER_MS;
+    for (uint32_t k = 0; k < TDM_SLO_CLASS_MAX; k++) {
+        live->class_of[k].ttft_ns = (int64_t)c->sched_ttft_ms * TDM_NS_PER_MS;
+        live->class_of[k].gap_ns = (int64_t)c->sched_gap_ms * TDM_NS_PER_MS;
+    }
+    tdm_profile_rates_t rates = tdm_profile_cpu_rates(h->sizing.sm_cnt);
+    tdm_profile_guess(tdm_model_shape(h->model), &rates, &live->profile);
+    *w = (tdm_sched_tile_wires_t){
+        .requests = &h->wires.requests,
+        .controls = &h->wires.controls,
+        .life = &h->life,
+        .plans = h->channel.plans,
+        .results = h->channel.results,
+        .exec_bell = &h->channel.exec_bell,
+        .block = h->wires.block[TDM_BLOCK_SCHED],
+    };
+    for (uint32_t k = 0; k < h->wires.api_cnt; k++) w->events[k] = &h->wires.events[k];
+    for (uint32_t i = 0; i < TDM_CHANNEL_DEPTH; i++) {
+        w->plan[i] = h->channel.plan[i];
+        w->result[i] = h->channel.result[i];
+    }
+}
+
+/* --- polls, as boot/tile.h wants them ---------------------------------- */
+
+static uint32_t poll_net(void *ctx, int64_t now_ns) {
+    return tdm_net_tile_poll(ctx, now_ns);
+}
+static int64_t next_net(void *ctx, int64_t now_ns) {
+    (void)now_ns;
+    return tdm_net_tile_next_ns(ctx);
+}
+static uint32_t poll_api(void *ctx, int64_t now_ns) {
+    return tdm_api_tile_poll(ctx, now_ns);
+}
+static int64_t next_api(void *ctx, int64_t now_ns) {
+    return tdm_api_tile_next_ns(ctx, now_ns);
+}
+static uint32_t poll_sched(void *ctx, int64_t now_ns) {
+    return tdm_sched_tile_poll(ctx, now_ns);
+}
+static int64_t next_sched(void *ctx, int64_t now_ns) {
+    (void)now_ns;
+    return tdm_sched_tile_next_ns(ctx);
+}
+
+/* --- all of them ------------------------------------------------------- */
+
+/* What each tile needs, filled before anything is allocated. */
+typedef struct plans {
+    tdm_sched_sizes_t sizes;
+    tdm_sched_live_t live;
+    tdm_sched_tile_wires_t sched;
+    tdm_api_config_t api[TDM_API_TILE_MAX];
+    tdm_api_wires_t api_wires[TDM_API_TILE_MAX];
+    tdm_net_tile_config_t net;
+} plans_t;
+
+static tdm_status_t open_tables(tdm_house_t *h, const plans_t *p, tdm_error_t *err) {
+    uint64_t sched_sz = tdm_sched_tile_footprint(&p->sizes), sz = 0;
+    if (sched_sz == 0)
+        return tdm_error_set(err, TDM_ERR_INVAL, "the scheduler's sizes are out of range");
+    sz += tdm_size_align(sched_sz, 4096);
+    for (uint32_t k = 0; k < h->wires.api_cnt; k++) {
+        uint64_t api_sz = tdm_api_tile_footprint(&p->api[k], &p->api_wires[k]);
+        if (api_sz == 0) return tdm_error_set(err, TDM_ERR_INVAL, "api.* is out of range");
+        sz += tdm_size_align(api_sz, 4096);
+    }
+    if (h->port) {
+        uint64_t net_sz = tdm_net_tile_footprint(&p->net);
+        if (net_sz == 0)
+            return tdm_error_set(err, TDM_ERR_INVAL, "door.* or quic.* is out of range");
+        sz += tdm_size_align(net_sz, 4096);
+    }
+    return tdm_arena_open(&h->tables, TDM_ARENA_PLAIN, sz, err);
+}
+
+static tdm_status_t make_tiles(tdm_house_t *h, const plans_t *p, tdm_error_t *err) {
+    tdm_arena_t *a = &h->tables;
+    void *mem = tdm_arena_take(a, tdm_sched_tile_footprint(&p->sizes), 4096);
+    tdm_status_t st = tdm_sched_tile_create(mem, &p->sizes, &p->live, &p->sched, &h->sched, err);
+    if (st != TDM_OK) return st;
+    h->sched_thread =
+        (tdm_tile_t){.name = "sched", .ctx = h->sched, .poll = poll_sched, .next_ns = next_sched};
+    for (uint32_t k = 0; k < h->wires.api_cnt; k++) {
+        mem = tdm_arena_take(a, tdm_api_tile_footprint(&p->api[k], &p->api_wires[k]), 4096);
+        st = tdm_api_tile_init(mem, &p->api[k], &p->api_wires[k], &h->api[k], err);
+        if (st != TDM_OK) return st;
+        h->api_thread[k] =
+            (tdm_tile_t){.name = "api", .ctx = h->api[k], .poll = poll_api, .next_ns = next_api};
+    }
+    if (!h->port) return TDM_OK;
+    mem = tdm_arena_take(a, tdm_net_tile_footprint(&p->net), 4096);
+    st = tdm_net_tile_create(mem, &p->net, h->start_ns, &h->net, err);
+    if (st != TDM_OK) return st;
+    h->net_thread =
+        (tdm_tile_t){.name = "net", .ctx = h->net, .poll = poll_net, .next_ns = next_net};
+    tdm_log(TDM_LOG_INFO, "port", "tap %s: https://%s:%llu over HTTP/3", h->config->port_tap_name,
+            h->config->port_ipv4, (unsigned long long)h->config->port_udp);
+    return TDM_OK;
+}
+
+tdm_status_t tdm_house_open_tiles(tdm_house_t *h, tdm_error_t *err) {
+    tdm_status_t st = TDM_OK;
+    plans_t *p = calloc(1, sizeof *p);
+    if (!p) return tdm_error_set(err, TDM_ERR_NOMEM, "no memory to start");
+    if (h->config->port_kind != TDM_HOUSE_PORT_NONE) {
+        st = open_certificate(h, err);
+        if (st == TDM_OK) st = open_port(h, err);
+        if (st == TDM_OK) st = net_config(h, &p->net, err);
+    }
+    for (uint32_t k = 0; st == TDM_OK && k < h->wires.api_cnt; k++) {
+        st = tdm_encode_scratch_create(h->tokenizer, (uint32_t)h->config->door_body_bytes,
+                                       &h->scratch[k], err);
+        api_config(h, k, &p->api[k], &p->api_wires[k]);
+    }
+    sched_config(h, &p->sizes, &p->live, &p->sched);
+    if (st == TDM_OK) st = open_tables(h, p, err);
+    if (st == TDM_OK) st = make_tiles(h, p, err);
+    tdm_arena_seal(&h->tables);
+    free(p);
+    return st;
+}
+
+void tdm_house_drain_tiles(tdm_house_t *h) {
+    tdm_sched_tile_drain_set(h->sched, 1);
+    tdm_http1_quiesce(h->http1);
+    if (h->net) tdm_net_tile_drain(h->net);
+}
+
+void tdm_house_close_tiles(tdm_house_t *h) {
+    tdm_net_tile_destroy(h->net);
+    if (h->port && tdm_port_close(h->port) != 0)
+        tdm_log(TDM_LOG_WARN, "port", "packet buffers were not all given back");
+    if (h->has_env) tdm_port_env_stop();
+    for (uint32_t k = 0; k < h->wires.api_cnt; k++) tdm_encode_scratch_destroy(h->scratch[k]);
+    tdm_arena_close(&h->tables);
+}

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "appliance/boot/mgmt.h"
+
+#include "appliance/abi/reasons.h"
+#include "appliance/base/atomic.h"
+#include "appliance/base/clock.h"
+#include "appliance/base/log.h"
+
+#define WATCH_NS   (5 * TDM_NS_PER_MS)
+#define PUBLISH_NS (100 * TDM_NS_PER_MS)
+
+int tdm_mgmt_is_failed(const tdm_mgmt_t *m) {
+    return m->supervisor->state == TDM_SUPERVISOR_FAILED;
+}
+
+static void say_loading(tdm_mgmt_t *m) {
+    uint32_t permille = tdm_load_relaxed(&m->supervisor->channel->head->progress_permille);
+    if (permille < m->said_permille + 250) return;
+    m->said_permille = permille;
+    tdm_log(TDM_LOG_INFO, "exec", "loading the model, %u %%", permille / 10);
+}
+
+static void say_ready(tdm_mgmt_t *m) {
+    const tdm_channel_head_t *h = m->supervisor->channel->head;
+    m->said_permille = 0;
+    tdm_log(TDM_LOG_INFO, "exec", "life %u serves: %u SM threads, %s, %llu MiB beside the weights",
+            m->supervisor->epoch, h->sm_cnt, h->isa, (unsigned long long)(h->memory_bytes >> 20));
+}
+
+/* refusal is the word that /ready and every admission sees. */
+static uint32_t refusal(const tdm_mgmt_t *m, tdm_supervisor_state_t state) {
+    if (m->is_draining) return TDM_REFUSE_draining;
+    if (state == TDM_SUPERVISOR_SERVING) return 0;
+    if (state == TDM_SUPERVISOR_FAILED) return TDM_REFUSE_executor_failed;
+    return m->was_ready ? TDM_REFUSE_executor_down : TDM_REFUSE_starting;
+}
+
+static void watch(tdm_mgmt_t *m, int64_t now_ns) {
+    tdm_supervisor_state_t before = m->supervisor->state;
+    tdm_supervisor_state_t state = tdm_supervisor_poll(m->supervisor, now_ns);
+    tdm_store_relaxed(&m->vitals->refusal, refusal(m, state));
+    if (state == TDM_SUPERVISOR_LOADING) say_loading(m);
+    if (state == before) return;
+    if (state == TDM_SUPERVISOR_SERVING) {
+        say_ready(m);
+        m->was_ready = 1;
+    } else if (state == TDM_SUPERVISOR_FAILED) {
+        tdm_log(TDM_LOG_ERROR, "exec", "given up: %s", m->supervisor->last.text);
+    }
+}
+
+static void publish(tdm_mgmt_t *m) {
+    tdm_block_t *b = m->wires->block[TDM_BLOCK_MGMT];
+    uint32_t refused = tdm_load_relaxed(&m->vitals->refusal);
+    uint32_t state = refused == 0                            ? TDM_LABEL_STATE_ready
+                     : refused == TDM_REFUSE_draining        ? TDM_LABEL_STATE_draining
+                     : refused == TDM_REFUSE_executor_failed ? TDM_LABEL_STATE_failed
+                                                             : TDM_LABEL_STATE_starting;
+    for (uint32_t i = 0; i < TDM_LABEL_CNT_STATE; i++)
+        tdm_gauge_set(b, TDM_METRIC_state, i, i == state);
+    tdm_gauge_set(b, TDM_METRIC_executor_epoch, 0, m->supervisor->epoch);
+    tdm_gauge_set(b, TDM_METRIC_executor_sms, 0, m->supervisor->channel->head->sm_cnt);
+    tdm_count_to(b, TDM_METRIC_faults_total, tdm_label_reason(TDM_FAULT_executor_exit),
+                 m->supervisor->exit_cnt);
+    tdm_count_to(b, TDM_METRIC_log_lines_lost_total, 0, tdm_log_lost_cnt());
+    uint64_t page_sz, total, avail;
+    tdm_hugepages_read(&page_sz, &total, &avail);
+    tdm_gauge_set(b, TDM_METRIC_hugepages, TDM_LABEL_HUGEPAGE_total, total);
+    tdm_gauge_set(b, TDM_METRIC_hugepages, TDM_LABEL_HUGEPAGE_free, avail);
+    tdm_wires_publish(m->wires);
+}
+
+uint32_t tdm_mgmt_poll(void *ctx, int64_t now_ns) {
+    tdm_mgmt_t *m = ctx;
+    uint32_t work = m->http1 ? tdm_http1_poll(m->http1, now_ns) : 0;
+    if (now_ns >= m->watch_ns) {
+        m->watch_ns = now_ns + WATCH_NS;
+        watch(m, now_ns);
+    }
+    if (now_ns >= m->publish_ns) {
+        m->publish_ns = now_ns + PUBLISH_NS;
+        publish(m);
+    }
+    return work;
+}
+
+int64_t tdm_mgmt_next_ns(void *ctx, int64_t now_ns) {
+    tdm_mgmt_t *m = ctx;
+    int64_t next_ns = TDM_MIN(m->watch_ns, m->publish_ns);
+    int64_t http1_ns = m->http1 ? tdm_http1_next_ns(m->http1, now_ns) : TDM_TIME_NEVER;
+    return TDM_MIN(next_ns, http1_ns);
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_BOOT_MGMT_H
+#define TDM_BOOT_MGMT_H
+
+/* tdm_mgmt is what the main thread does while the tiles poll: it keeps the
+   executor alive, moves the HTTP/1.1 door's replies, says what state the
+   appliance is in, and refreshes the slow gauges.  Polled like a tile. */
+
+#include "appliance/abi/life.h"
+#include "appliance/api/api_tile.h"
+#include "appliance/boot/wires.h"
+#include "appliance/exec/supervisor.h"
+#include "net/http1/http1.h"
+
+typedef struct tdm_mgmt {
+    tdm_wires_t *wires;
+    tdm_supervisor_t *supervisor;
+    tdm_http1_t *http1;
+    tdm_vitals_t *vitals;
+    int64_t watch_ns;   /* next look at the executor */
+    int64_t publish_ns; /* next refresh of gauges */
+    uint32_t is_draining;
+    uint32_t was_ready;
+    uint32_t said_permille; /* loading progress already logged */
+} tdm_mgmt_t;
+
+/* tdm_mgmt_poll does one turn; http1 may be NULL (not open yet). */
+uint32_t tdm_mgmt_poll(void *ctx, int64_t now_ns);
+int64_t tdm_mgmt_next_ns(void *ctx, int64_t now_ns);
+
+/* tdm_mgmt_is_failed: the executor is gone for good. */
+int tdm_mgmt_is_failed(const tdm_mgmt_t *m);
+
+#endif /* TDM_BOOT_MGMT_H */

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "appliance/boot/pages.h"
+
+#include "appliance/base/check.h"
+#include "appliance/base/clock.h"
+#include "telemetry/read/journey.h"
+#include "telemetry/read/page.h"
+#include "telemetry/read/process.h"
+#include "telemetry/read/snapshot.h"
+#include "telemetry/read/status.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+tdm_status_t tdm_pages_open(tdm_pages_t *p, const tdm_wires_t *wires, const tdm_config_t *config,
+                            const tdm_auth_t *auth, int64_t start_ns, tdm_error_t *err) {
+    *p = (tdm_pages_t){.wires = wires,
+                       .config = config,
+                       .auth = auth,
+                       .start_ns = start_ns,
+                       .cap = TDM_METRICS_TEXT_MAX};
+    p->text = malloc(p->cap);
+    p->gz = malloc(p->cap);
+    if (p->text && p->gz) return TDM_OK;
+    tdm_pages_close(p);
+    return tdm_error_set(err, TDM_ERR_NOMEM, "no memory for the pages of the management port");
+}
+
+void tdm_pages_close(tdm_pages_t *p) {
+    free(p->text);
+    free(p->gz);
+    p->text = p->gz = NULL;
+}
+
+void tdm_pages_fact(tdm_pages_t *p, const char *key, const char *value) {
+    TDM_CHECK(p->fact_cnt < TDM_PAGES_FACT_MAX);
+    p->fact[p->fact_cnt++] = (tdm_fact_t){key, value};
+}
+
+static int failed(tdm_http1_page_t *page) {
+    static const char text[] = "the page does not fit its buffer\n";
+    *page = (tdm_http1_page_t){
+        .status = 500, .content_type = TDM_CONTENT_TEXT, .data = text, .sz = sizeof text - 1};
+    return 1;
+}
+
+static int refused(tdm_http1_page_t *page) {
+    static const char text[] =
+        "{\"error\":{\"message\":\"a valid bearer key is required\",\"type\":"
+        "\"authentication_error\",\"param\":null,\"code\":\"auth\"}}";
+    *page = (tdm_http1_page_t){
+        .status = 401, .content_type = TDM_CONTENT_JSON, .data = text, .sz = sizeof text - 1};
+    return 1;
+}
+
+static int done(tdm_pages_t *p, tdm_http1_page_t *page, tdm_content_type_t type, size_t sz) {
+    if (sz >= p->cap) return failed(page);
+    *page = (tdm_http1_page_t){
+        .status = 200, .content_type = (uint16_t)type, .data = p->text, .sz = sz};
+    return 1;
+}
+
+static int metrics(tdm_pages_t *p, const tdm_http1_ask_t *ask, tdm_http1_page_t *page,
+                   const tdm_snapshot_t *s) {
+    tdm_metrics_page_t m;
+    if (tdm_metrics_page(s, p->fact, p->fact_cnt, ask->accept, ask->accept_encoding, p->text,
+                         p->cap, p->gz, p->cap, &m) != TDM_OK)
+        return failed(page);
+    *page = (tdm_http1_page_t){.status = 200,
+                               .content_type = m.format == TDM_METRICS_OPENMETRICS
+                                                   ? TDM_CONTENT_OPENMETRICS
+                                                   : TDM_CONTENT_PROMETHEUS,
+                               .is_gzip = (uint32_t)m.is_gzip,
+                               .data = m.data,
+                               .sz = m.sz};
+    return 1;
+}
+
+int tdm_pages_answer(void *ctx, const tdm_http1_ask_t *ask, tdm_http1_page_t *page) {
+    tdm_pages_t *p = ctx;
+    static const char *const path[] = {"/metrics", "/status", "/journey", "/config"};
+    uint32_t which = 0;
+    while (which < TDM_COUNT_OF(path) && strcmp(ask->path, path[which]) != 0) which++;
+    if (which == TDM_COUNT_OF(path)) return 0;
+    if (tdm_auth_check(p->auth, ask->authorization, ask->is_trusted) < 0) return refused(page);
+
+    static tdm_snapshot_t s; /* one thread; too large for a stack */
+    tdm_process_sample(p->wires->block[TDM_BLOCK_PAGE]);
+    tdm_snapshot_take(&s, (const tdm_block_t *const *)p->wires->block, p->wires->block_cnt,
+                      tdm_clock_now_ns());
+    size_t sz = 0;
+    switch (which) {
+    case 0: return metrics(p, ask, page, &s);
+    case 1:
+        if (tdm_status_json(&s, p->start_ns, p->fact, p->fact_cnt, p->text, p->cap, &sz) != TDM_OK)
+            return failed(page);
+        return done(p, page, TDM_CONTENT_JSON, sz);
+    case 2: {
+        tdm_journey_t j;
+        tdm_journey_between(&j, NULL, &s);
+        return done(p, page, TDM_CONTENT_TEXT, tdm_journey_text(&j, p->text, p->cap));
+    }
+    default: return done(p, page, TDM_CONTENT_JSON, tdm_config_print(p->config, p->text, p->cap));
+    }
+}

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_BOOT_PAGES_H
+#define TDM_BOOT_PAGES_H
+
+/* The pages that the management port answers by itself, made from a
+   snapshot of all blocks:
+
+     /metrics   Prometheus text or OpenMetrics, gzip where welcome
+     /status    everything an operator asks, JSON
+     /journey   the way of a request through the house, text
+     /config    the effective configuration, JSON
+
+   Open to trusted peers, and to a valid key where keys are configured.
+   Runs on the library thread of the HTTP/1.1 door, one call at a time. */
+
+#include "appliance/api/auth.h"
+#include "appliance/boot/wires.h"
+#include "appliance/config/config.h"
+#include "net/http1/http1.h"
+#include "telemetry/read/render.h"
+
+#define TDM_PAGES_FACT_MAX 8
+
+typedef struct tdm_pages {
+    const tdm_wires_t *wires;
+    const tdm_config_t *config;
+    const tdm_auth_t *auth;
+    int64_t start_ns;
+    tdm_fact_t fact[TDM_PAGES_FACT_MAX];
+    uint32_t fact_cnt;
+    char *text; /* [cap] */
+    char *gz;   /* [cap] */
+    size_t cap;
+} tdm_pages_t;
+
+/* tdm_pages_open takes the buffers; the pointers outlive it. */
+TDM_MUST_USE tdm_status_t tdm_pages_open(tdm_pages_t *p, const tdm_wires_t *wires,
+                                         const tdm_config_t *config, const tdm_auth_t *auth,
+                                         int64_t start_ns, tdm_error_t *err);
+
+/* tdm_pages_fact adds a label of build_info; kept by pointer.  Before the
+   door opens. */
+void tdm_pages_fact(tdm_pages_t *p, const char *key, const char *value);
+
+/* tdm_pages_answer is the tdm_http1_page_fn; ctx is the tdm_pages_t. */
+int tdm_pages_answer(void *ctx, const tdm_http1_ask_t *ask, tdm_http1_page_t *page);
+
+void tdm_pages_close(tdm_pages_t *p);
+
+#endif /* TDM_BOOT_PAGES_H */

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "appliance/boot/sizing.h"
+
+#include "appliance/base/size.h"
+
+#include <sched.h>
+#include <stdio.h>
+
+void tdm_machine_read(tdm_machine_t *machine) {
+    cpu_set_t set;
+    machine->core_cnt = 1;
+    if (sched_getaffinity(0, sizeof set, &set) == 0) machine->core_cnt = (uint32_t)CPU_COUNT(&set);
+    machine->memory_free_sz = UINT64_C(1) << 30;
+    FILE *f = fopen("/proc/meminfo", "re");
+    char line[128];
+    while (f && fgets(line, sizeof line, f)) {
+        unsigned long long kib;
+        if (sscanf(line, "MemAvailable: %llu kB", &kib) == 1) machine->memory_free_sz = kib * 1024;
+    }
+    if (f) (void)fclose(f);
+}
+
+/* Busy polling wants a core per polling tile beside those that compute. */
+static tdm_poll_mode_t poll_mode(const tdm_config_t *c, uint32_t core_cnt, uint32_t sm_cnt) {
+    enum { AUTO, BUSY, ADAPTIVE };
+    if (c->tile_poll == BUSY) return TDM_POLL_BUSY;
+    if (c->tile_poll == ADAPTIVE) return TDM_POLL_ADAPTIVE;
+    uint32_t tile_cnt = 3 + (uint32_t)c->tile_api; /* net, scheduler, management */
+    return core_cnt > tile_cnt + sm_cnt ? TDM_POLL_BUSY : TDM_POLL_ADAPTIVE;
+}
+
+tdm_status_t tdm_sizing_make(const tdm_config_t *c, const tdm_shape_t *shape,
+                             const tdm_machine_t *machine, tdm_sizing_t *out, tdm_error_t *err) {
+    enum { KV_F32 };
+    uint32_t context = c->api_context ? (uint32_t)c->api_context : shape->context;
+    if (context > shape->context)
+        return tdm_error_set(err, TDM_ERR_LIMIT, "api.context: %u exceeds the model's %u", context,
+                             shape->context);
+    context = TDM_MIN(context, (uint32_t)TDM_CONTEXT_MAX);
+    uint64_t elem_sz = c->exec_kv_dtype == KV_F32 ? 4 : 2;
+    uint64_t page_sz = UINT64_C(2) * TDM_KV_PAGE_TOKENS * shape->layer_cnt * shape->nhead_kv *
+                       shape->head_dim * elem_sz;
+    uint64_t request_pages = tdm_ceil_div(context, TDM_KV_PAGE_TOKENS);
+    uint64_t useful = request_pages * c->sched_sequences; /* more can never be held */
+    uint64_t pages = c->exec_kv_pages ? c->exec_kv_pages
+                                      : TDM_MIN(machine->memory_free_sz / 4 / page_sz, useful);
+    if (pages < request_pages)
+        return tdm_error_set(err, TDM_ERR_LIMIT,
+                             "KV pool: have %llu pages, one request of %u tokens needs %llu (%llu "
+                             "MiB); lower api.context or raise exec.kv_pages",
+                             (unsigned long long)pages, context, (unsigned long long)request_pages,
+                             (unsigned long long)((request_pages * page_sz) >> 20));
+    uint32_t sms = c->exec_sms ? (uint32_t)c->exec_sms : TDM_MIN(machine->core_cnt, 64u);
+    *out = (tdm_sizing_t){
+        .sm_cnt = sms,
+        .context_max = context,
+        .seq_max = (uint32_t)c->sched_sequences,
+        .kv_page_cnt = (uint32_t)TDM_MIN(pages, UINT64_C(1) << 26),
+        .kv_page_bytes = page_sz,
+        .poll_mode = poll_mode(c, machine->core_cnt, sms),
+    };
+    return TDM_OK;
+}

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_BOOT_SIZING_H
+#define TDM_BOOT_SIZING_H
+
+/* What "0" and "auto" in the configuration come to on this machine with
+   this model.  Pure: the machine's numbers are arguments. */
+
+#include "appliance/abi/model.h"
+#include "appliance/config/config.h"
+#include "appliance/ring/poll.h"
+
+typedef struct tdm_machine {
+    uint32_t core_cnt;       /* usable by this process */
+    uint64_t memory_free_sz; /* bytes that can be had without swapping */
+} tdm_machine_t;
+
+typedef struct tdm_sizing {
+    uint32_t sm_cnt;        /* SM threads of the CPU backend */
+    uint32_t context_max;   /* tokens of one request */
+    uint32_t seq_max;       /* sequences with pages at once */
+    uint32_t kv_page_cnt;   /* pages of the pool */
+    uint64_t kv_page_bytes; /* one page, all layers, K and V */
+    tdm_poll_mode_t poll_mode;
+} tdm_sizing_t;
+
+/* tdm_machine_read asks the kernel: affinity and MemAvailable. */
+void tdm_machine_read(tdm_machine_t *machine);
+
+/* tdm_sizing_make: LIMIT where the KV pool, asked for or found, does not
+   hold one request of the context; the sentence has both numbers. */
+TDM_MUST_USE tdm_status_t tdm_sizing_make(const tdm_config_t *config, const tdm_shape_t *shape,
+                                          const tdm_machine_t *machine, tdm_sizing_t *out,
+                                          tdm_error_t *err);
+
+#endif /* TDM_BOOT_SIZING_H */

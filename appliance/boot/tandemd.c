@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tandemd: the appliance.  Exit status: 0 stopped as asked, 1 it cannot
+   run as configured (a supervisor should not restart it in a loop), 2
+   usage, 3 the executor is gone for good. */
+
+#include "appliance/base/log.h"
+#include "appliance/boot/house.h"
+#include "appliance/config/config.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static tdm_house_t house;
+
+static void on_signal(int number) {
+    (void)number;
+    tdm_house_stop(&house);
+}
+
+static void usage(FILE *f) {
+    fprintf(f, "usage: tandemd [--config FILE] [--set section.key=value]...\n"
+               "       tandemd --help-config | --print-config | --version\n"
+               "A prompt goes in as packets through DPDK and comes back as tokens.\n");
+}
+
+static int print(size_t (*text)(char *buf, size_t sz)) {
+    size_t sz = text(NULL, 0) + 1;
+    char *buf = malloc(sz);
+    if (!buf) return 1;
+    (void)text(buf, sz);
+    fputs(buf, stdout);
+    free(buf);
+    return 0;
+}
+
+static tdm_config_t config;
+
+static size_t effective(char *buf, size_t sz) {
+    return tdm_config_print(&config, buf, sz);
+}
+
+/* configure reads the arguments in order; -1: go on, else exit with it. */
+static int configure(int argc, char **argv, tdm_error_t *err) {
+    int is_print = 0;
+    tdm_config_default(&config);
+    for (int i = 1; i < argc; i++) {
+        const char *a = argv[i];
+        if (strcmp(a, "--version") == 0) return printf("tandemd %s\n", TDM_VERSION) < 0;
+        if (strcmp(a, "--help") == 0) return usage(stdout), 0;
+        if (strcmp(a, "--help-config") == 0) return print(tdm_config_help);
+        tdm_status_t st = TDM_ERR_INVAL;
+        if (strcmp(a, "--print-config") == 0) {
+            is_print = 1;
+            st = TDM_OK;
+        } else if (strcmp(a, "--config") == 0 && i + 1 < argc) {
+            st = tdm_config_load(&config, argv[++i], err);
+        } else if (strcmp(a, "--set") == 0 && i + 1 < argc) {
+            st = tdm_config_set(&config, argv[++i], err);
+        } else {
+            (void)tdm_error_set(err, TDM_ERR_INVAL, "\"%s\": see tandemd --help", a);
+        }
+        if (st != TDM_OK) return 2;
+    }
+    if (tdm_config_check(&config, err) != TDM_OK) return 2;
+    return is_print ? print(effective) : -1;
+}
+
+int main(int argc, char **argv) {
+    tdm_error_t err = {0};
+    int rc = configure(argc, argv, &err);
+    if (rc >= 0) {
+        if (err.status != TDM_OK) tdm_log(TDM_LOG_ERROR, "config", "%s", err.text);
+        return rc;
+    }
+    tdm_log_set_level((tdm_log_level_t)config.log_level);
+    (void)signal(SIGPIPE, SIG_IGN);
+    if (tdm_house_open(&house, &config, TDM_VERSION, &err) != TDM_OK) {
+        tdm_log(TDM_LOG_ERROR, "boot", "%s", err.text);
+        return 1;
+    }
+    struct sigaction sa = {.sa_handler = on_signal};
+    (void)sigaction(SIGTERM, &sa, NULL);
+    (void)sigaction(SIGINT, &sa, NULL);
+    tdm_status_t st = tdm_house_run(&house, &err);
+    if (st != TDM_OK) tdm_log(TDM_LOG_ERROR, "boot", "%s", err.text);
+    tdm_house_close(&house);
+    if (st == TDM_OK) tdm_log(TDM_LOG_INFO, "boot", "stopped");
+    return st == TDM_OK ? 0 : 3;
+}

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_BOOT_TILE_H
+#define TDM_BOOT_TILE_H
+
+/* tdm_tile is a thread with one job: it polls, and where a turn found
+   nothing it spins or sleeps as its poller says (appliance/ring/poll.h).
+   The tile reads the clock once per turn; what it polls takes the time as
+   an argument. */
+
+#include "appliance/base/status.h"
+#include "appliance/ring/poll.h"
+
+#include <pthread.h>
+
+typedef struct tdm_tile {
+    const char *name; /* at most 15 bytes: the thread's name */
+    void *ctx;
+    uint32_t (*poll)(void *ctx, int64_t now_ns);   /* one bounded turn; 0: nothing */
+    int64_t (*next_ns)(void *ctx, int64_t now_ns); /* wanted without input; NEVER */
+    tdm_poller_t poller;
+    uint32_t stop; /* atomic */
+    uint32_t has_thread;
+    pthread_t thread;
+} tdm_tile_t;
+
+/* tdm_tile_start runs the loop on a thread of its own with all signals
+   blocked.  The struct outlives the thread. */
+TDM_MUST_USE tdm_status_t tdm_tile_start(tdm_tile_t *t, tdm_error_t *err);
+
+/* tdm_tile_stop ends the loop after its current turn and joins. */
+void tdm_tile_stop(tdm_tile_t *t);
+
+/* tdm_tile_run is the loop itself, for a thread that exists already. */
+void tdm_tile_run(tdm_tile_t *t);
+
+#endif /* TDM_BOOT_TILE_H */

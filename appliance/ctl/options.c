@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "appliance/ctl/options.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char help[] =
+    "  --host H            address of the HTTP/3 door            10.88.0.2\n"
+    "  --port N            its UDP port                          4433\n"
+    "  --certificate FILE  PEM to trust; without it, or with     \n"
+    "  --insecure          any certificate is taken\n"
+    "  --http URL          management port                       http://127.0.0.1:8080\n"
+    "  --key K             bearer key\n"
+    "  --model M           served model                          the first listed\n"
+    "  --max-tokens N      output tokens                         the server's default\n"
+    "  --temperature T     0 is greedy                           the server's default\n"
+    "  --seed N            of sampling\n"
+    "  --ids               print token ids, not text\n"
+    "  --json              print what the server said\n"
+    "  --seconds N         patience                              60\n"
+    "  --pid P             wait: give up when this process ends\n";
+
+const char *tdm_ctl_options_help(void) {
+    return help;
+}
+
+static int whole(const char *s, int64_t min, int64_t max, int64_t *out) {
+    char *end;
+    errno = 0;
+    long long v = strtoll(s, &end, 10);
+    if (errno || end == s || *end || v < min || v > max) return 0;
+    *out = v;
+    return 1;
+}
+
+/* take stores the value of option name; 0: wrong value, -1: no such name. */
+static int take(tdm_ctl_options_t *o, const char *name, const char *value) {
+    int64_t v = 0;
+    int ok = 1;
+    if (strcmp(name, "--host") == 0) {
+        o->host = value;
+    } else if (strcmp(name, "--http") == 0) {
+        o->http = value;
+    } else if (strcmp(name, "--certificate") == 0) {
+        o->certificate = value;
+    } else if (strcmp(name, "--key") == 0) {
+        o->key = value;
+    } else if (strcmp(name, "--model") == 0) {
+        o->model = value;
+    } else if (strcmp(name, "--port") == 0) {
+        ok = whole(value, 1, 65535, &v);
+        o->port = (uint16_t)v;
+    } else if (strcmp(name, "--max-tokens") == 0) {
+        ok = whole(value, 1, INT32_MAX, &v);
+        o->max_tokens = (uint32_t)v;
+    } else if (strcmp(name, "--seed") == 0) {
+        ok = whole(value, 0, INT64_MAX, &o->seed);
+    } else if (strcmp(name, "--seconds") == 0) {
+        ok = whole(value, 1, 86400, &v);
+        o->seconds = (uint32_t)v;
+    } else if (strcmp(name, "--pid") == 0) {
+        ok = whole(value, 1, INT32_MAX, &o->pid);
+    } else if (strcmp(name, "--temperature") == 0) {
+        char *end;
+        o->temperature = strtod(value, &end);
+        ok = end != value && *end == 0 && isfinite(o->temperature) && o->temperature >= 0;
+    } else {
+        return -1;
+    }
+    return ok;
+}
+
+tdm_status_t tdm_ctl_options_parse(int argc, char **argv, int from, tdm_ctl_options_t *out,
+                                   tdm_error_t *err) {
+    *out = (tdm_ctl_options_t){.host = "10.88.0.2",
+                               .port = 4433,
+                               .http = "http://127.0.0.1:8080",
+                               .temperature = -1,
+                               .seed = -1,
+                               .seconds = 60};
+    for (int i = from; i < argc; i++) {
+        const char *a = argv[i];
+        if (strcmp(a, "--json") == 0) {
+            out->is_json = 1;
+        } else if (strcmp(a, "--ids") == 0) {
+            out->is_ids = 1;
+        } else if (strcmp(a, "--insecure") == 0) {
+            out->is_insecure = 1;
+        } else if (a[0] == '-' && a[1] == '-' && a[2]) {
+            if (i + 1 == argc) return tdm_error_set(err, TDM_ERR_INVAL, "%s takes a value", a);
+            int r = take(out, a, argv[++i]);
+            if (r < 0) return tdm_error_set(err, TDM_ERR_INVAL, "%s: no such option", a);
+            if (r == 0) return tdm_error_set(err, TDM_ERR_INVAL, "%s: \"%s\" is wrong", a, argv[i]);
+        } else {
+            if (out->word_cnt == TDM_COUNT_OF(out->word))
+                return tdm_error_set(err, TDM_ERR_INVAL, "\"%s\" is one word too many", a);
+            out->word[out->word_cnt++] = a;
+        }
+    }
+    return TDM_OK;
+}

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_CTL_OPTIONS_H
+#define TDM_CTL_OPTIONS_H
+
+/* The words after a command of tandemctl, for all commands alike. */
+
+#include "appliance/base/status.h"
+
+typedef struct tdm_ctl_options {
+    const char *host; /* of the HTTP/3 door */
+    uint16_t port;
+    uint16_t is_json;        /* print what the server said, unformatted */
+    const char *http;        /* base URL of the management port */
+    const char *certificate; /* PEM to trust; NULL: do not verify, and say so */
+    const char *key;         /* bearer key, NULL: none */
+    const char *model;       /* NULL: the first that the server lists */
+    double temperature;      /* < 0: the server's default */
+    int64_t seed;            /* < 0: none */
+    uint32_t max_tokens;     /* 0: the server's default */
+    uint32_t seconds;        /* patience */
+    int64_t pid;             /* wait: give up when this process is gone; 0: none */
+    uint32_t is_ids;         /* print token ids instead of text */
+    uint32_t is_insecure;
+    const char *word[4]; /* what is no option */
+    uint32_t word_cnt;
+} tdm_ctl_options_t;
+
+/* tdm_ctl_options_parse reads argv[from..); an unknown option, a missing
+   or wrong value, or a fifth word is TDM_ERR_INVAL with a sentence. */
+TDM_MUST_USE tdm_status_t tdm_ctl_options_parse(int argc, char **argv, int from,
+                                                tdm_ctl_options_t *out, tdm_error_t *err);
+
+/* tdm_ctl_options_help: a line per option. */
+const char *tdm_ctl_options_help(void);
+
+#endif /* TDM_CTL_OPTIONS_H */

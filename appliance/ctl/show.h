@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_CTL_SHOW_H
+#define TDM_CTL_SHOW_H
+
+/* Reading the management port. */
+
+#include "appliance/ctl/options.h"
+
+/* tdm_show prints word[0]: status, journey, metrics, config or models.
+   Returns the exit status of tandemctl. */
+int tdm_show(const tdm_ctl_options_t *options);
+
+/* tdm_wait_ready polls /ready until it answers 200, --seconds have passed,
+   or process --pid is gone; what the server says meanwhile goes to
+   stderr.  Exit status 0, 1 (gone), 4 (never answered well). */
+int tdm_wait_ready(const tdm_ctl_options_t *options);
+
+#endif /* TDM_CTL_SHOW_H */

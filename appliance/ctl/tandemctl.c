@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tandemctl: the operator's hand.  Exit status: 0 ok, 1 failed, 2 usage,
+   4 unreachable. */
+
+#include "appliance/ctl/ask.h"
+#include "appliance/ctl/show.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static void usage(FILE *f) {
+    fprintf(f,
+            "usage: tandemctl COMMAND [options]\n"
+            "  chat MESSAGE      ask over HTTP/3, print the answer as it streams\n"
+            "  generate PROMPT   the same, raw completion\n"
+            "  show WHAT         status, journey, metrics, config, models or version\n"
+            "  wait              until the appliance is ready\n"
+            "  version\n"
+            "options:\n%s",
+            tdm_ctl_options_help());
+}
+
+int main(int argc, char **argv) {
+    const char *command = argc > 1 ? argv[1] : "";
+    if (strcmp(command, "version") == 0) {
+        printf("tandemctl %s\n", TDM_VERSION);
+        return 0;
+    }
+    if (strcmp(command, "help") == 0 || strcmp(command, "--help") == 0) {
+        usage(stdout);
+        return 0;
+    }
+    tdm_ctl_options_t o;
+    tdm_error_t err = {0};
+    if (tdm_ctl_options_parse(argc, argv, 2, &o, &err) != TDM_OK) {
+        fprintf(stderr, "tandemctl: %s\n", err.text);
+        return 2;
+    }
+    if (strcmp(command, "chat") == 0) return tdm_ask(TDM_ASK_CHAT, &o);
+    if (strcmp(command, "generate") == 0) return tdm_ask(TDM_ASK_COMPLETION, &o);
+    if (strcmp(command, "show") == 0) return tdm_show(&o);
+    if (strcmp(command, "wait") == 0) return tdm_wait_ready(&o);
+    usage(stderr);
+    return 2;
+}

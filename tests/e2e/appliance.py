@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One tandemd in the caller's network namespace, and ways to talk to it."""
+import http.client
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+PORT = 8080
+
+
+class Appliance:
+    """with Appliance(bin_dir, {"sched.depth": 1}) as a: ..."""
+
+    def __init__(self, bin_dir, settings=None, ready=True):
+        self.bin = bin_dir
+        self.dir = tempfile.TemporaryDirectory(prefix="tandem-e2e-")
+        self.log_path = os.path.join(self.dir.name, "log")
+        self.settings = {"model.path": "dummy:tiny", "state.dir": self.dir.name,
+                         "exec.sms": 2, "port.mbufs": 2048, **(settings or {})}
+        self.ready = ready
+        self.process = None
+
+    def command(self):
+        args = [os.path.join(self.bin, "tandemd")]
+        for key, value in self.settings.items():
+            args += ["--set", f"{key}={value}"]
+        return args
+
+    def __enter__(self):
+        subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+        with open(self.log_path, "wb") as log:
+            self.process = subprocess.Popen(self.command(), stdout=log, stderr=log)
+        if self.ready:
+            self.wait_ready()
+        return self
+
+    def __exit__(self, kind, value, trace):
+        if kind is not None:
+            sys.stderr.write(self.log())
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(15)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+                raise
+        self.dir.cleanup()
+
+    def log(self):
+        with open(self.log_path, encoding="utf-8", errors="replace") as f:
+            return f.read()
+
+    def wait_ready(self, seconds=60):
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            if self.process.poll() is not None:
+                raise AssertionError("tandemd ended: " + self.log())
+            try:
+                if self.get("/ready")[0] == 200:
+                    return
+            except OSError:
+                pass
+            time.sleep(0.05)
+        raise AssertionError("not ready: " + self.log())
+
+    # --- HTTP/1.1 -------------------------------------------------------
+    def connect(self, timeout=60):
+        return http.client.HTTPConnection("127.0.0.1", PORT, timeout=timeout)
+
+    def get(self, path, headers=None):
+        c = self.connect(10)
+        try:
+            c.request("GET", path, headers=headers or {})
+            r = c.getresponse()
+            return r.status, r.read(), r.headers
+        finally:
+            c.close()
+
+    def post(self, path, body, timeout=60):
+        c = self.connect(timeout)
+        try:
+            c.request("POST", path, json.dumps(body), {"content-type": "application/json"})
+            r = c.getresponse()
+            return r.status, json.loads(r.read() or b"null"), r.headers
+        finally:
+            c.close()
+
+    def model(self):
+        return json.loads(self.get("/v1/models")[1])["data"][0]["id"]
+
+    def complete(self, prompt, n, **fields):
+        """Output ids of a greedy completion over HTTP/1.1."""
+        body = {"model": self.model(), "prompt": prompt, "max_tokens": n, "temperature": 0,
+                "ignore_eos": True, "return_token_ids": True, **fields}
+        status, reply, _ = self.post("/v1/completions", body)
+        assert status == 200, (status, reply)
+        return reply["choices"][0]["token_ids"]
+
+    def stream(self, prompt, n, **fields):
+        """An open streaming completion: (connection, response)."""
+        body = {"model": self.model(), "prompt": prompt, "max_tokens": n, "temperature": 0,
+                "ignore_eos": True, "stream": True, "return_token_ids": True, **fields}
+        c = self.connect()
+        c.request("POST", "/v1/completions", json.dumps(body), {"content-type": "application/json"})
+        return c, c.getresponse()
+
+    # --- HTTP/3 through the DPDK port -----------------------------------
+    def ctl(self, *args, check=True, timeout=60):
+        r = subprocess.run([os.path.join(self.bin, "tandemctl"), *args], capture_output=True,
+                           text=True, timeout=timeout, check=False)
+        assert not check or r.returncode == 0, (args, r.returncode, r.stdout, r.stderr)
+        return r
+
+    def generate_h3(self, prompt, n):
+        r = self.ctl("generate", "--certificate", os.path.join(self.dir.name, "certificate.pem"),
+                     "--ids", "--temperature", "0", "--max-tokens", str(n), prompt)
+        return [int(w) for w in r.stdout.split()]
+
+    # --- numbers --------------------------------------------------------
+    def status(self):
+        return json.loads(self.get("/status")[1])
+
+    def metrics(self):
+        """{'name{labels}': value} of the Prometheus text."""
+        out = {}
+        for line in self.get("/metrics")[1].decode().splitlines():
+            if line and not line.startswith("#"):
+                name, value = line.rsplit(" ", 1)
+                out[name] = float(value)
+        return out
+
+    def total(self, name, label=""):
+        """Sum of a metric's series whose labels contain `label`."""
+        return sum(v for k, v in self.metrics().items()
+                   if (k == name or k.startswith(name + "{")) and label in k)
+
+    def until(self, what, seconds=5):
+        end = time.monotonic() + seconds
+        while not what():
+            assert time.monotonic() < end, "did not come true in time"
+            time.sleep(0.02)
+
+    def executor_pid(self):
+        children = f"/proc/{self.process.pid}/task/{self.process.pid}/children"
+        with open(children, encoding="ascii") as f:
+            return int(f.read().split()[0])
+
+
+def stream_ids(response):
+    """Token ids of an SSE stream, to its [DONE]."""
+    ids = []
+    for raw in response:
+        line = raw.decode().rstrip("\n")
+        if line == "data: [DONE]":
+            return ids
+        if line.startswith("data: "):
+            event = json.loads(line[6:])
+            assert "error" not in event, event
+            for choice in event["choices"]:
+                ids += choice.get("token_ids") or []
+    raise AssertionError(f"the stream ended without [DONE] after {len(ids)} ids")

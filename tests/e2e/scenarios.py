@@ -1,0 +1,252 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""End-to-end facts about the appliance.  usage: scenarios.py BIN_DIR FACT
+
+Each function below is one fact and one CTest entry.  Everything runs in the
+network namespace that the caller made; exit 77 where root or TAP lack."""
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from appliance import PORT, Appliance, stream_ids  # noqa: E402
+
+BIN = ""
+NO_PORT = {"port.kind": "none"}
+
+
+def doors_agree():
+    """HTTP/3 over DPDK, HTTP/1.1, streamed or not: the same greedy tokens."""
+    with Appliance(BIN) as a:
+        for prompt in ("hello", "a", "the quick brown fox " * 20):
+            whole = a.complete(prompt, 24)
+            assert len(whole) == 24
+            c, r = a.stream(prompt, 24)
+            assert stream_ids(r) == whole
+            c.close()
+            over_h3 = a.generate_h3(prompt, 24)
+            # the model may end by itself over HTTP/3, where eos is not ignored
+            assert over_h3 == whole[:len(over_h3)] and over_h3, (over_h3, whole)
+        chat = a.ctl("chat", "--max-tokens", "8", "hi")
+        assert chat.returncode == 0
+        assert a.total("tandem_net_packets_total", 'direction="rx"') > 10
+        for k in ("prefill", "decode"):
+            assert a.total("tandem_vcta_total", f'op="{k}"') > 0
+
+
+def streams_do_not_mix():
+    """32 streams at once give exactly what each gives alone."""
+    with Appliance(BIN, {**NO_PORT, "sched.sequences": 16}) as a:
+        jobs = [("word " * (1 + 7 * i % 60), 5 + 3 * i % 40) for i in range(32)]
+        alone = [a.complete(p, n) for p, n in jobs]
+        got = [None] * len(jobs)
+
+        def run(i):
+            c, r = a.stream(*jobs[i])
+            got[i] = stream_ids(r)
+            c.close()
+        threads = [threading.Thread(target=run, args=(i,)) for i in range(len(jobs))]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        assert got == alone
+        assert a.total("tandem_iterations_total", 'path="fused"') > 0
+
+
+def a_client_that_leaves_frees_its_pages():
+    """FIN, RST, HTTP/3 reset: the sequence is gone at once, others go on."""
+    with Appliance(BIN) as a:
+        used = lambda: a.total("tandem_kv_pages", 'state="used"')  # noqa: E731
+        for linger in (False, True):
+            c, r = a.stream("leave me", 400)
+            r.readline()
+            assert used() > 0
+            if linger:
+                c.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER,
+                                  b"\x01\x00\x00\x00\x00\x00\x00\x00")
+            r.close()
+            c.close()
+            a.until(lambda: used() == 0)
+        p = subprocess.Popen([os.path.join(BIN, "tandemctl"), "generate", "--insecure",
+                              "--max-tokens", "400", "leave me"], stdout=subprocess.DEVNULL,
+                             stderr=subprocess.DEVNULL)
+        a.until(lambda: used() > 0)
+        p.send_signal(signal.SIGKILL)  # silence: only the idle time-out can tell
+        p.wait()
+        a.until(lambda: used() == 0, 60)
+        a.until(lambda: a.total("tandem_exchanges_open") == 0, 40)
+        assert len(a.complete("still here", 5)) == 5
+
+
+def an_executor_that_dies_is_not_noticed_by_streams():
+    """SIGKILL of tandem-exec in mid-stream: same tokens, a new life."""
+    with Appliance(BIN, NO_PORT) as a:
+        want = a.complete("survive", 300)
+        c, r = a.stream("survive", 300)
+        ids = []
+        for raw in r:
+            line = raw.decode().strip()
+            if line == "data: [DONE]":
+                break
+            if line.startswith("data: "):
+                event = json.loads(line[6:])
+                ids += event["choices"][0].get("token_ids") or [] if event["choices"] else []
+            if 20 <= len(ids) < 25:
+                os.kill(a.executor_pid(), signal.SIGKILL)
+                time.sleep(0.1)
+        c.close()
+        assert ids == want, (len(ids), len(want))
+        assert a.total("tandem_executor_epoch") >= 2
+        assert a.total("tandem_faults_total", 'reason="executor_exit"') >= 1
+
+
+def idle_costs_little():
+    """An idle appliance with a TAP port uses under 5 % of one core."""
+    with Appliance(BIN) as a:
+        a.complete("warm", 3)
+        time.sleep(1)
+
+        def cpu():
+            ticks = 0
+            for pid in (a.process.pid, a.executor_pid()):
+                with open(f"/proc/{pid}/stat", encoding="ascii") as f:
+                    fields = f.read().rsplit(")", 1)[1].split()
+                ticks += int(fields[11]) + int(fields[12])
+            return ticks / os.sysconf("SC_CLK_TCK")
+        before = cpu()
+        time.sleep(4)
+        share = (cpu() - before) / 4
+        print(f"idle: {share * 100:.2f} % of one core")
+        assert share < 0.05
+
+
+def hugepages_free():
+    with open("/proc/meminfo", encoding="ascii") as f:
+        return int([line for line in f if line.startswith("HugePages_Free")][0].split()[1])
+
+
+def a_killed_appliance_leaves_nothing():
+    """SIGKILL: no hugepage, no TAP, no process stays; the next start works."""
+    before = hugepages_free()
+    for _ in range(2):
+        a = Appliance(BIN)
+        with a:
+            child = a.executor_pid()
+            assert hugepages_free() < before
+            a.process.kill()
+            a.process.wait()
+            a.until(lambda: not os.path.exists(f"/proc/{child}") or
+                    open(f"/proc/{child}/stat", encoding="ascii").read().split()[2] == "Z")
+            a.until(lambda: hugepages_free() == before)
+            links = subprocess.run(["ip", "-br", "link"], capture_output=True, text=True, check=True)
+            assert "tandem0" not in links.stdout, links.stdout
+
+
+def overload_is_an_answer():
+    """A full waiting queue answers 429 with Retry-After, and recovers."""
+    with Appliance(BIN, {**NO_PORT, "sched.sequences": 2, "sched.waiting": 4}) as a:
+        counts = {200: 0, 429: 0}
+        lock = threading.Lock()
+
+        def run():
+            status, reply, headers = a.post("/v1/completions", {
+                "model": name, "prompt": "load", "max_tokens": 60, "ignore_eos": True})
+            with lock:
+                counts[status] = counts.get(status, 0) + 1
+                if status == 429:
+                    assert reply["error"]["code"] in ("waiting_full", "queue_full"), reply
+                    assert float(headers["retry-after"]) > 0
+        name = a.model()
+        threads = [threading.Thread(target=run) for _ in range(40)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        print(counts)
+        assert counts[200] >= 6 and counts[429] > 0 and sum(counts.values()) == 40
+        assert len(a.complete("after the storm", 4)) == 4
+
+
+def identities_hold():
+    """Counters agree with each other at every scrape, and promtool agrees."""
+    with Appliance(BIN) as a:
+        for i in range(12):
+            a.complete("x" * (1 + 40 * i), 3 + i)
+        a.generate_h3("packets", 6)
+        status, reply, _ = a.post("/v1/completions", {"model": a.model(), "prompt": ""})
+        assert status == 400 and reply["error"]["code"] == "prompt_empty", reply
+        a.until(lambda: a.total("tandem_exchanges_open") <= 1)
+        time.sleep(0.3)
+        m = a.metrics()
+        pick = lambda name, label="": sum(  # noqa: E731
+            v for k, v in m.items() if k.split("{")[0] == name and label in k)
+        for op in ("prefill", "decode"):
+            assert pick("tandem_vcta_total", op) == pick("tandem_vcta_planned_total", op) > 0
+        assert pick("tandem_requests_total") == 14
+        assert pick("tandem_hybrid_iterations_total", "fallback") == pick("tandem_fallbacks_total")
+        for h in ("ttft", "itl", "e2e"):
+            inf = sum(v for k, v in m.items() if k.startswith(f"tandem_{h}_seconds_bucket")
+                      and 'le="+Inf"' in k)
+            assert inf == pick(f"tandem_{h}_seconds_count"), h
+        assert pick("tandem_ttft_seconds_count") == 13
+        promtool = shutil.which("promtool")
+        if promtool:
+            text = a.get("/metrics")[1]
+            r = subprocess.run([promtool, "check", "metrics"], input=text, capture_output=True,
+                               check=False)
+            assert r.returncode == 0, r.stdout + r.stderr
+        body, headers = a.get("/metrics", {"accept": "application/openmetrics-text;version=1.0.0"})[1:]
+        assert body.endswith(b"# EOF\n") and "openmetrics" in headers["content-type"]
+        assert a.ctl("show", "journey").stdout and a.ctl("show", "status").stdout
+
+
+def sigterm_lets_streams_finish():
+    """SIGTERM: the open stream ends whole, new ones are refused, exit 0."""
+    with Appliance(BIN, NO_PORT) as a:
+        c, r = a.stream("finish", 250)
+        r.readline()
+        a.process.send_signal(signal.SIGTERM)
+        assert len(stream_ids(r)) > 200
+        c.close()
+        assert a.process.wait(15) == 0, a.log()
+
+
+def starts_are_refused_in_one_line():
+    """What cannot run says so in one line and exits 1 or 2."""
+    def refused(settings, word, code):
+        a = Appliance(BIN, settings, ready=False)
+        with a:
+            assert a.process.wait(30) == code, (settings, a.process.returncode, a.log())
+            lines = [x for x in a.log().splitlines() if "error" in x]
+            assert len(lines) == 1 and word in lines[0], (settings, a.log())
+    refused({"port.udp": 0}, "port.udp", 2)
+    refused({"model.path": "/nonexistent.gguf"}, "nonexistent", 1)
+    refused({"model.path": "dummy:giant"}, "giant", 1)
+    refused({**NO_PORT, "api.context": 100000}, "context", 1)
+    refused({**NO_PORT, "exec.kv_pages": 1}, "KV pool", 1)
+    refused({"port.mbufs": 1048576}, "hugepages", 1)
+    refused({**NO_PORT, "http.address": "192.0.2.1"}, "192.0.2.1", 1)
+    with Appliance(BIN, NO_PORT) as a:
+        b = subprocess.run(a.command(), capture_output=True, text=True, timeout=30, check=False)
+        assert b.returncode == 1 and str(PORT) in b.stderr, b.stderr
+
+
+def main():
+    global BIN
+    if os.geteuid() != 0 or not os.path.exists("/dev/net/tun"):
+        print("needs root and /dev/net/tun")
+        return 77
+    BIN, fact = sys.argv[1], sys.argv[2]
+    globals()[fact]()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
