@@ -72,6 +72,7 @@ void fake_restart(fake_executor_t *x, uint32_t epoch) {
     x->flight_cnt = 0;
     x->done_iteration = x->last_iteration;
     x->epoch = epoch;
+    x->is_fresh = 1;
 }
 
 static uint64_t tag_of(const fake_slot_t *t, uint32_t index) {
@@ -210,7 +211,9 @@ static int do_decodes(fake_executor_t *x, const tdm_plan_t *plan, uint8_t *seen,
 
 static int check_head(fake_executor_t *x, const tdm_plan_t *plan) {
     if (plan->epoch != x->epoch) return refuse(x, "epoch %u", plan->epoch);
-    if (plan->iteration != x->last_iteration + 1u) return refuse(x, "an iteration is skipped");
+    if (x->is_fresh ? plan->iteration <= x->last_iteration
+                    : plan->iteration != x->last_iteration + 1u)
+        return refuse(x, "an iteration is skipped");
     if (x->flight_cnt >= FAKE_DEPTH) return refuse(x, "too many plans");
     if (plan->slice_cnt > TDM_PLAN_SLICE_MAX || plan->token_cnt > TDM_PLAN_TOKEN_MAX ||
         plan->decode_cnt > TDM_SEQ_MAX || plan->page_cnt > TDM_PLAN_PAGE_MAX)
@@ -236,6 +239,7 @@ int fake_take(fake_executor_t *x, const tdm_plan_t *plan, int64_t cost_ns) {
         !do_slices(x, plan, seen, &f->result) || !do_decodes(x, plan, seen, &f->result))
         return 0;
     x->last_iteration = plan->iteration;
+    x->is_fresh = 0;
     x->flight_cnt++;
     return 1;
 }

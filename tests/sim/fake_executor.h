@@ -50,6 +50,7 @@ typedef struct fake_executor {
     uint32_t flight_cnt;
     uint64_t done_iteration;
     uint64_t last_iteration;
+    int is_fresh; /* no plan taken in this life: any later iteration may come first */
     fake_slot_t slot[TDM_SEQ_MAX];
     uint32_t *page_slot;     /* [page_cnt] whose table has it, UINT32_MAX none */
     uint64_t *page_tag;      /* [page_cnt] contents: owner's seed and index */

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The scheduler's numbers in telemetry's words.  Totals that the core
+   keeps are copied; what only a result or a record knows is added as it
+   passes. */
+
+#include "scheduler/tile/tile_private.h"
+
+#define PPM 1000000.0
+
+/* ratio_ppm gives a over b in millionths, 0 where b is 0. */
+static uint64_t ratio_ppm(double a, double b) {
+    if (!(a > 0.0) || !(b > 0.0)) return 0;
+    double ppm = a / b * PPM;
+    return ppm < 1e18 ? (uint64_t)ppm : (uint64_t)1e18;
+}
+
+static uint64_t positive(int64_t ns) {
+    return ns > 0 ? (uint64_t)ns : 0;
+}
+
+void tdm_sched_tile_count_result(tdm_sched_tile_t *t, const tdm_result_t *r) {
+    tdm_block_t *b = t->w.block;
+    uint32_t route = tdm_load_relaxed(&r->route);
+    if (!b || r->epoch != t->epoch || r->fault != 0 || route >= TDM_ROUTE_CNT) return;
+    for (uint32_t k = 0; k < TDM_KIND_CNT; k++) {
+        tdm_count(b, TDM_METRIC_vcta_total, k, r->vcta_executed[k]);
+        tdm_count(b, TDM_METRIC_vcta_planned_total, k, r->vcta_planned[k]);
+        tdm_count(b, TDM_METRIC_vcta_seconds_total, k, r->vcta_ns[k]);
+    }
+    tdm_count(b, TDM_METRIC_vcta_splits_total, 0, r->split_cnt);
+    tdm_count(b, TDM_METRIC_vcta_merges_total, 0, r->merge_cnt);
+    tdm_count(b, TDM_METRIC_colocated_seconds_total, 0, r->colocated_ns);
+    tdm_count(b, TDM_METRIC_attention_seconds_total, route, positive(r->attention_ns));
+    tdm_count(b, TDM_METRIC_sampling_seconds_total, 0, positive(r->sample_ns));
+    tdm_count(b, TDM_METRIC_attention_read_bytes_total, 0, r->kv_read_bytes);
+    tdm_count(b, TDM_METRIC_attention_flops_total, 0, r->attention_flops);
+    tdm_gauge_set(b, TDM_METRIC_executor_sms, 0, r->sm_cnt);
+    if (route != TDM_ROUTE_FUSED) return;
+    double decode = (double)r->vcta_executed[TDM_KIND_DECODE];
+    double all = decode + (double)r->vcta_executed[TDM_KIND_PREFILL];
+    tdm_observe(b, TDM_METRIC_vcta_decode_share, 0, ratio_ppm(decode, all));
+}
+
+/* count_starts: a lost plan's starts waited as long as any other's. */
+static void count_starts(tdm_block_t *b, const tdm_sched_record_t *record) {
+    for (uint32_t i = 0; i < record->start_cnt; i++)
+        tdm_observe_ns(b, TDM_METRIC_queue_seconds, record->start_class[i],
+                       record->start_wait_ns[i]);
+}
+
+void tdm_sched_tile_count_record(tdm_sched_tile_t *t, const tdm_sched_record_t *record) {
+    tdm_block_t *b = t->w.block;
+    if (!b) return;
+    count_starts(b, record);
+    if (record->is_lost) return;
+    tdm_count(b, TDM_METRIC_iterations_total, record->ran, 1);
+    tdm_observe_ns(b, TDM_METRIC_iteration_seconds, record->ran, record->actual_ns);
+    tdm_observe(b, TDM_METRIC_prediction_ratio, 0,
+                ratio_ppm((double)record->actual_ns, (double)record->predicted_ns));
+    if (record->prefill_cnt > 0)
+        tdm_observe(b, TDM_METRIC_sched_chunk_tokens, 0, record->prefill_cnt);
+    if (record->decode_cnt > 0)
+        tdm_observe(b, TDM_METRIC_sched_decode_batch, 0, record->decode_cnt);
+    if (record->prefill_cnt == 0 || record->decode_cnt == 0) return;
+    int is_fused = record->ran == TDM_ROUTE_FUSED;
+    tdm_count(b, TDM_METRIC_hybrid_iterations_total,
+              is_fused ? TDM_LABEL_HYBRID_fused : TDM_LABEL_HYBRID_fallback, 1);
+    if (!is_fused) tdm_count(b, TDM_METRIC_fallbacks_total, tdm_label_reason(record->fallback), 1);
+}
+
+/* publish_reasons: verdicts, caps and faults are totals of the core. */
+static void publish_reasons(tdm_block_t *b, const tdm_sched_stats_t *s) {
+    tdm_count_to(b, TDM_METRIC_admission_total,
+                 tdm_series2(TDM_METRIC_admission_total, TDM_LABEL_DECISION_accepted, 0),
+                 s->accepted);
+    for (uint32_t r = TDM_LABEL_FIRST_REFUSE; r < TDM_REFUSE_client_gone; r++)
+        tdm_count_to(b, TDM_METRIC_admission_total,
+                     tdm_series2(TDM_METRIC_admission_total, TDM_LABEL_DECISION_refused,
+                                 tdm_label_verdict(r)),
+                     s->reason[r]);
+    for (uint32_t r = TDM_LABEL_FIRST_CAP; r < TDM_LABEL_FIRST_FALLBACK; r++)
+        tdm_count_to(b, TDM_METRIC_sched_chunk_limited_total, tdm_label_reason(r), s->reason[r]);
+    for (uint32_t r = TDM_LABEL_FIRST_FAULT; r < TDM_REASON_CNT; r++)
+        tdm_count_to(b, TDM_METRIC_faults_total, tdm_label_reason(r), s->reason[r]);
+    tdm_count_to(b, TDM_METRIC_net_drops_total, tdm_label_reason(TDM_DROP_stale_handle),
+                 s->reason[TDM_DROP_stale_handle]);
+}
+
+static void publish_discards(tdm_block_t *b, const tdm_sched_stats_t *s) {
+    uint64_t stop = s->discard_of[TDM_FINISH_STOP];
+    uint64_t cancelled = s->discard_of[TDM_FINISH_CANCELLED];
+    tdm_count_to(b, TDM_METRIC_tokens_discarded_total, TDM_LABEL_DISCARD_stop_string, stop);
+    tdm_count_to(b, TDM_METRIC_tokens_discarded_total, TDM_LABEL_DISCARD_cancelled, cancelled);
+    tdm_count_to(b, TDM_METRIC_tokens_discarded_total, TDM_LABEL_DISCARD_stale,
+                 s->discard_tokens - stop - cancelled);
+}
+
+void tdm_sched_tile_publish(tdm_sched_tile_t *t) {
+    tdm_block_t *b = t->w.block;
+    if (!b) return;
+    const tdm_sched_stats_t *s = tdm_sched_stats(t->core);
+    publish_reasons(b, s);
+    publish_discards(b, s);
+    for (uint32_t k = 0; k < TDM_SLO_CLASS_MAX; k++) {
+        tdm_gauge_set(b, TDM_METRIC_queue_requests,
+                      tdm_series2(TDM_METRIC_queue_requests, k, TDM_LABEL_QUEUE_waiting),
+                      s->waiting_of[k]);
+        tdm_gauge_set(b, TDM_METRIC_queue_requests,
+                      tdm_series2(TDM_METRIC_queue_requests, k, TDM_LABEL_QUEUE_running),
+                      s->running_of[k]);
+    }
+    uint32_t used = s->page_held + s->page_fenced;
+    tdm_gauge_set(b, TDM_METRIC_kv_pages, TDM_LABEL_KV_total, s->page_cnt);
+    tdm_gauge_set(b, TDM_METRIC_kv_pages, TDM_LABEL_KV_used, used);
+    tdm_gauge_set(b, TDM_METRIC_kv_pages, TDM_LABEL_KV_free, s->page_free);
+    tdm_gauge_set(b, TDM_METRIC_kv_usage_ratio, 0, ratio_ppm(used, s->page_cnt));
+    tdm_gauge_set(b, TDM_METRIC_executor_epoch, 0, t->epoch);
+}

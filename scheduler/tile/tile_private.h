@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_SCHEDULER_TILE_PRIVATE_H
+#define TDM_SCHEDULER_TILE_PRIVATE_H
+
+#include "scheduler/tile/sched_tile.h"
+
+#define TDM_SCHED_TILE_CONTROLS 64u /* control words of one poll */
+
+struct tdm_sched_tile {
+    tdm_sched_t *core;
+    tdm_sched_sizes_t sizes;
+    tdm_sched_tile_wires_t w;
+    uint32_t epoch;      /* acknowledged; 0: no executor */
+    uint32_t slot_busy;  /* bit per plan slot that is at the executor */
+    uint32_t event_left; /* events that found their lane full */
+    int64_t now_ns;
+    int64_t publish_ns; /* due */
+    int64_t check_ns;   /* due */
+    tdm_control_t control[TDM_SCHED_TILE_CONTROLS];
+
+    /* between threads */
+    uint32_t drain TDM_ALIGNED(TDM_CACHE_LINE); /* written by the other thread */
+    uint32_t live_seq;                          /* L4: counts configurations handed over */
+    tdm_sched_live_t live;
+    uint32_t live_ack TDM_ALIGNED(TDM_CACHE_LINE); /* L5: the last one taken */
+    uint32_t pending;
+};
+
+/* publish.c: what one finished iteration adds to the block. */
+void tdm_sched_tile_count_result(tdm_sched_tile_t *t, const tdm_result_t *r);
+void tdm_sched_tile_count_record(tdm_sched_tile_t *t, const tdm_sched_record_t *record);
+
+#endif /* TDM_SCHEDULER_TILE_PRIVATE_H */
