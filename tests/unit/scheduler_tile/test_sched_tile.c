@@ -284,6 +284,7 @@ static void between_two_lives_no_lane_is_touched(void **state) {
     begin_life(2);
     run(100);
     assert_int_equal(got_cnt[0], 40);
+    tdm_sched_tile_publish(tile);
     assert_int_equal(metric(TDM_METRIC_executor_epoch, 0), 2);
 }
 
