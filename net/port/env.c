@@ -9,6 +9,7 @@
 #include <rte_errno.h>
 #include <rte_log.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -93,7 +94,16 @@ tdm_status_t tdm_port_env_start(const tdm_port_env_config_t *config, tdm_error_t
                     config->is_debug ? loud : quiet,
                     NULL};
     if (!config->is_debug) rte_log_set_global_level(RTE_LOG_ERR);
+    /* The TAP driver learns of frames by a real-time signal to the process
+       (DPDK tap_intr: SIGIO's successor through F_SETSIG).  EAL's own
+       thread inherits this mask, so one thread takes the signal however
+       strictly boot blocks it elsewhere. */
+    sigset_t real_time, mask_before;
+    sigemptyset(&real_time);
+    for (int i = SIGRTMIN; i <= SIGRTMAX; i++) sigaddset(&real_time, i);
+    pthread_sigmask(SIG_UNBLOCK, &real_time, &mask_before);
     int rc = rte_eal_init((int)TDM_COUNT_OF(argv) - 1, argv);
+    pthread_sigmask(SIG_SETMASK, &mask_before, NULL);
     pthread_setaffinity_np(pthread_self(), sizeof before, &before);
     if (rc < 0)
         return tdm_error_set(err, TDM_ERR_IO,

@@ -51,7 +51,8 @@ uint32_t tdm_port_memory_mb(uint32_t mbuf_cnt, uint16_t mtu);
    process leaves no page taken), no PCI scan, virtual addresses, no
    telemetry socket.  Where hugepages are short it returns NOMEM before
    EAL runs, with have, need and how in one line.  The calling thread's
-   CPU affinity is unchanged afterwards.  EAL cannot start twice. */
+   CPU affinity and signal mask are unchanged afterwards.  EAL cannot
+   start twice. */
 TDM_MUST_USE tdm_status_t tdm_port_env_start(const tdm_port_env_config_t *config, tdm_error_t *err);
 
 /* tdm_port_env_stop frees what EAL took; after the last port's close. */
