@@ -101,6 +101,8 @@ tdm_status_t tdm_arena_open(tdm_arena_t *a, tdm_arena_kind_t kind, uint64_t sz, 
     switch (kind) {
     case TDM_ARENA_PLAIN:
         a->base = mmap(NULL, a->sz, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        /* A wish: weights streamed over 4 KiB pages run at 60 % of the rate. */
+        if (a->base != MAP_FAILED) (void)madvise(a->base, a->sz, MADV_HUGEPAGE);
         break;
     case TDM_ARENA_HUGE:
         a->base = get_hugepage_region(a->sz, GHR_STRICT);
