@@ -3,9 +3,8 @@
 
 typedef __m256 vec_t;
 
-#define VEC_CNT     8
-#define BLOCK_ROWS  2 /* with six outputs: 12 of 16 registers */
-#define STREAM_OUTS 1
+#define VEC_CNT    8
+#define BLOCK_ROWS 2 /* with six outputs: 12 of 16 registers */
 
 #define vec_zero()       _mm256_setzero_ps()
 #define vec_load(p)      _mm256_loadu_ps(p)

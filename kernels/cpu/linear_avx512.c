@@ -3,9 +3,8 @@
 
 typedef __m512 vec_t;
 
-#define VEC_CNT     4
-#define BLOCK_ROWS  4
-#define STREAM_OUTS 4
+#define VEC_CNT    4
+#define BLOCK_ROWS 4
 
 #define vec_zero()       _mm512_setzero_ps()
 #define vec_load(p)      _mm512_loadu_ps(p)

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_KERNELS_CUDA_PROBE_H
+#define TDM_KERNELS_CUDA_PROBE_H
+
+/* What the current CUDA device is. */
+
+#include "appliance/base/attr.h"
+
+TDM_BEGIN_DECLS
+
+typedef struct tdm_cuda_probe {
+    char name[64];
+    int arch; /* 90 for compute capability 9.0 */
+    int sm_cnt;
+    int is_kernel_run; /* a kernel of this build ran on it */
+} tdm_cuda_probe_t;
+
+/* tdm_cuda_probe asks the runtime for the current device and runs one
+   kernel on it.  0, or a cudaError_t whose text is *why. */
+int tdm_cuda_probe(tdm_cuda_probe_t *probe, const char **why);
+
+TDM_END_DECLS
+
+#endif /* TDM_KERNELS_CUDA_PROBE_H */
