@@ -273,7 +273,9 @@ uint32_t tdm_client_output(tdm_client_t *c, uint8_t *buf, uint32_t buf_sz, int64
         lost_by(c, (int)n);
         return write_close(c, buf, buf_sz);
     }
-    if (n == 0) ngtcp2_conn_update_pkt_tx_time(c->nc, (ngtcp2_tstamp)now_ns);
+    /* Unpaced until a round trip is measured: the initial window bounds it. */
+    if (n == 0 && tdm_client_rtt_ns(c) > 0)
+        ngtcp2_conn_update_pkt_tx_time(c->nc, (ngtcp2_tstamp)now_ns);
     return (uint32_t)n;
 }
 

@@ -60,16 +60,6 @@ static int on_stream_reset(ngtcp2_conn *nc, int64_t id, uint64_t final_sz, uint6
     return 0;
 }
 
-static int on_stream_stop(ngtcp2_conn *nc, int64_t id, uint64_t error, void *user,
-                          void *stream_user) {
-    (void)nc;
-    (void)error;
-    (void)stream_user;
-    tdm_client_t *c = user;
-    if (c->hc != NULL) nghttp3_conn_shutdown_stream_write(c->hc, id);
-    return 0;
-}
-
 static int on_window(ngtcp2_conn *nc, int64_t id, uint64_t max, void *user, void *stream_user) {
     (void)nc;
     (void)max;
@@ -113,6 +103,5 @@ const ngtcp2_callbacks client_callbacks = {
     .delete_crypto_aead_ctx = ngtcp2_crypto_delete_crypto_aead_ctx_cb,
     .delete_crypto_cipher_ctx = ngtcp2_crypto_delete_crypto_cipher_ctx_cb,
     .get_path_challenge_data = ngtcp2_crypto_get_path_challenge_data_cb,
-    .stream_stop_sending = on_stream_stop,
     .version_negotiation = ngtcp2_crypto_version_negotiation_cb,
 };

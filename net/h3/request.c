@@ -193,7 +193,7 @@ static int on_body(nghttp3_conn *nc, int64_t id, const uint8_t *bytes, size_t sz
     tdm_exchange_t *x = st->x;
     if (sz > s->h->cfg.body_max - x->body_sz) {
         st->refuse = TDM_REFUSE_body_too_large;
-        discard(st, x->body_sz + sz);
+        discard(st, sz);
         x->body_sz = 0;
         deliver(st);
         return 0;

@@ -111,7 +111,8 @@ static int on_reset(void *ctx, tdm_quic_conn_t *c, int64_t id, uint64_t error) {
     session_t *s = tdm_quic_conn_user(c);
     (void)nghttp3_conn_shutdown_stream_read(s->nc, id);
     stream_t *st = find(s, id);
-    if (st == NULL || st->is_whole) return 0;
+    /* After our STOP_SENDING it is the answer we asked for. */
+    if (st == NULL || st->is_whole || st->is_read_stopped) return 0;
     h->counters.resets_rx++;
     client_left(st);
     nghttp3_conn_shutdown_stream_write(s->nc, id);
@@ -119,17 +120,20 @@ static int on_reset(void *ctx, tdm_quic_conn_t *c, int64_t id, uint64_t error) {
     return 0;
 }
 
-static int on_stop(void *ctx, tdm_quic_conn_t *c, int64_t id, uint64_t error) {
-    (void)error;
+/* on_input_done notices readers that left: STOP_SENDING shuts our half of
+   a stream before its end was sent. */
+static void on_input_done(void *ctx, tdm_quic_conn_t *c, int64_t now_ns) {
     tdm_h3_t *h = ctx;
     session_t *s = tdm_quic_conn_user(c);
-    nghttp3_conn_shutdown_stream_write(s->nc, id);
-    stream_t *st = find(s, id);
-    if (st == NULL) return 0;
-    h->counters.resets_rx++;
-    client_left(st);
-    if (!st->is_whole) stop_read(st, NGHTTP3_H3_REQUEST_CANCELLED);
-    return 0;
+    h->now_ns = now_ns;
+    for (uint32_t i = s->first; i != NONE_IDX; i = h->stream[i].next) {
+        stream_t *st = &h->stream[i];
+        if (st->is_gone || st->is_end_sent || !tdm_quic_conn_is_shut(c, st->id)) continue;
+        h->counters.resets_rx++;
+        client_left(st);
+        nghttp3_conn_shutdown_stream_write(s->nc, st->id);
+        stop_read(st, NGHTTP3_H3_REQUEST_CANCELLED);
+    }
 }
 
 static int on_close(void *ctx, tdm_quic_conn_t *c, int64_t id, uint64_t error) {
@@ -201,8 +205,8 @@ const tdm_quic_app_t session_calls = {
     .stream_data = on_data,
     .stream_acked = on_acked,
     .stream_reset = on_reset,
-    .stream_stop = on_stop,
     .stream_close = on_close,
+    .input_done = on_input_done,
     .send_pull = on_pull,
     .send_sent = on_sent,
     .send_blocked = on_blocked,

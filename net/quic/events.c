@@ -58,14 +58,6 @@ static int on_stream_reset(ngtcp2_conn *nc, int64_t id, uint64_t final_sz, uint6
     return answer(APP(c).stream_reset(APP(c).ctx, c, id, error));
 }
 
-static int on_stream_stop(ngtcp2_conn *nc, int64_t id, uint64_t error, void *user,
-                          void *stream_user) {
-    (void)nc;
-    (void)stream_user;
-    tdm_quic_conn_t *c = user;
-    return answer(APP(c).stream_stop(APP(c).ctx, c, id, error));
-}
-
 static int on_window(ngtcp2_conn *nc, int64_t id, uint64_t max, void *user, void *stream_user) {
     (void)nc;
     (void)max;
@@ -118,6 +110,5 @@ const ngtcp2_callbacks conn_callbacks = {
     .delete_crypto_aead_ctx = ngtcp2_crypto_delete_crypto_aead_ctx_cb,
     .delete_crypto_cipher_ctx = ngtcp2_crypto_delete_crypto_cipher_ctx_cb,
     .get_path_challenge_data = ngtcp2_crypto_get_path_challenge_data_cb,
-    .stream_stop_sending = on_stream_stop,
     .version_negotiation = ngtcp2_crypto_version_negotiation_cb,
 };

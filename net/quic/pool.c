@@ -12,13 +12,14 @@
 #define CLASS_CNT  256u
 #define WORD_CNT   (CLASS_CNT / 64u)
 #define EXACT_CNT  8u /* sizes below it have a class of their own */
-#define USED_MAGIC 0x7d6f5a31u
+#define BELOW_MASK 0x7fffffffu
 
 typedef struct block {
-    uint32_t size;  /* units, this header included */
-    uint32_t below; /* units of the block before in memory; 0: the first */
-    uint32_t next;  /* free: next of the class; used: USED_MAGIC */
-    uint32_t prev;  /* free: previous of the class; used: 0 */
+    uint32_t size;        /* units, this header included */
+    uint32_t below : 31;  /* units of the block before in memory; 0: the first */
+    uint32_t is_used : 1; /* by an account */
+    uint32_t next;        /* free: of the class; used: of the account */
+    uint32_t prev;
 } block_t;
 
 struct tdm_pool {
@@ -45,10 +46,6 @@ static uint32_t class_of(uint32_t n) {
 static uint32_t class_for(uint32_t n) {
     if (n < EXACT_CNT) return n;
     return class_of(n + (1u << (log2_floor(n) - 3u)) - 1u);
-}
-
-static int is_free(const block_t *b) {
-    return b->next != USED_MAGIC;
 }
 
 static uint32_t pos_of(const tdm_pool_t *p, const block_t *b) {
@@ -95,9 +92,10 @@ static void split(tdm_pool_t *p, block_t *b, uint32_t n) {
     if (b->size < n + 2u) return;
     block_t *rest = b + n;
     rest->size = b->size - n;
-    rest->below = n;
+    rest->below = n & BELOW_MASK;
+    rest->is_used = 0;
     b->size = n;
-    above(p, rest)->below = rest->size;
+    above(p, rest)->below = rest->size & BELOW_MASK;
     list_add(p, rest);
 }
 
@@ -123,9 +121,11 @@ tdm_status_t tdm_pool_init(void *mem, uint64_t mem_sz, tdm_pool_t **out) {
     block_t *end = &p->unit[p->unit_cnt - 1u];
     first->size = p->unit_cnt - 2u;
     first->below = 0;
+    first->is_used = 0;
     end->size = 0;
-    end->below = first->size;
-    end->next = USED_MAGIC;
+    end->below = first->size & BELOW_MASK;
+    end->is_used = 1;
+    end->next = 0;
     end->prev = 0;
     list_add(p, first);
     p->stat.sz = (uint64_t)first->size * UNIT;
@@ -135,6 +135,32 @@ tdm_status_t tdm_pool_init(void *mem, uint64_t mem_sz, tdm_pool_t **out) {
 
 void tdm_pool_account_init(tdm_pool_account_t *a, tdm_pool_t *pool, uint64_t quota_sz) {
     *a = (tdm_pool_account_t){.pool = pool, .quota_sz = quota_sz};
+}
+
+static void own_add(tdm_pool_account_t *a, block_t *b) {
+    tdm_pool_t *p = a->pool;
+    b->prev = 0;
+    b->next = a->first;
+    if (b->next != 0) p->unit[b->next].prev = pos_of(p, b);
+    a->first = pos_of(p, b);
+}
+
+static void own_remove(tdm_pool_account_t *a, block_t *b) {
+    tdm_pool_t *p = a->pool;
+    if (b->next != 0) p->unit[b->next].prev = b->prev;
+    if (b->prev != 0) {
+        p->unit[b->prev].next = b->next;
+    } else {
+        TDM_CHECK(a->first == pos_of(p, b)); /* another account's block */
+        a->first = b->next;
+    }
+}
+
+void tdm_pool_account_close(tdm_pool_account_t *a) {
+    while (a->first != 0) {
+        a->pool->stat.left_cnt++;
+        tdm_pool_free(a, &a->pool->unit[a->first] + 1);
+    }
 }
 
 static void *refuse(tdm_pool_account_t *a) {
@@ -149,14 +175,13 @@ void *tdm_pool_alloc(tdm_pool_account_t *a, uint64_t sz) {
     uint32_t n = (uint32_t)tdm_ceil_div(sz, UNIT) + 1u;
     uint64_t charge = (uint64_t)n * UNIT;
     if (a->used_sz + charge > a->quota_sz) return refuse(a);
-    if (a->fail_at != 0 && a->alloc_cnt >= a->fail_at) return refuse(a);
     block_t *b = find(p, n);
     if (b == NULL) return refuse(a);
 
     list_remove(p, b);
     split(p, b, n);
-    b->next = USED_MAGIC;
-    b->prev = 0;
+    b->is_used = 1;
+    own_add(a, b);
     charge = (uint64_t)b->size * UNIT;
     a->used_sz += charge;
     a->high_sz = TDM_MAX(a->high_sz, a->used_sz);
@@ -179,26 +204,27 @@ void tdm_pool_free(tdm_pool_account_t *a, void *mem) {
     if (mem == NULL) return;
     tdm_pool_t *p = a->pool;
     block_t *b = (block_t *)mem - 1;
-    TDM_CHECK(b > p->unit && b < p->unit + p->unit_cnt && !is_free(b));
+    TDM_CHECK(b > p->unit && b < p->unit + p->unit_cnt && b->is_used);
     uint64_t charge = (uint64_t)b->size * UNIT;
     TDM_CHECK(a->used_sz >= charge);
+    own_remove(a, b);
+    b->is_used = 0;
     a->used_sz -= charge;
     p->stat.used_sz -= charge;
     p->stat.block_cnt--;
 
     block_t *up = above(p, b);
-    if (is_free(up)) {
+    if (!up->is_used) {
         list_remove(p, up);
         b->size += up->size;
     }
-    if (b->below != 0 && is_free(b - b->below)) {
+    if (b->below != 0 && !(b - b->below)->is_used) {
         block_t *down = b - b->below;
         list_remove(p, down);
-        b->next = 0; /* a late second free of it is noticed */
         down->size += b->size;
         b = down;
     }
-    above(p, b)->below = b->size;
+    above(p, b)->below = b->size & BELOW_MASK;
     list_add(p, b);
 }
 
@@ -226,9 +252,9 @@ int tdm_pool_is_sound(const tdm_pool_t *p) {
     const block_t *end = &p->unit[p->unit_cnt - 1u];
     for (const block_t *b = &p->unit[1]; b != end; b += b->size) {
         if (b > end || b->size == 0 || b->below != below) return 0;
-        if (is_free(b)) {
+        if (!b->is_used) {
             free_cnt++;
-            if (is_free(b + b->size)) return 0;
+            if (!(b + b->size)->is_used) return 0;
         } else {
             used += (uint64_t)b->size * UNIT;
         }

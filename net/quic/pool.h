@@ -14,6 +14,8 @@
    Every allocation is charged to an account with a quota, so that one
    connection cannot eat what the others need.  A refusal is counted in
    the account and in the pool and is ordinary: the caller gets NULL.
+   Closing an account gives back whatever it still holds, so that a leak
+   of a library ends with its connection.
 
    Ownership: the region is the caller's.  One thread at a time.
    Limits: regions of 1 KiB to 64 GiB. */
@@ -31,7 +33,8 @@ typedef struct tdm_pool_account {
     uint64_t high_sz;
     uint64_t alloc_cnt; /* allocations that succeeded, ever */
     uint64_t fail_cnt;  /* allocations that were refused */
-    uint64_t fail_at;   /* tests: refuse from this alloc_cnt on; 0: never */
+    uint32_t first;     /* of the blocks it holds */
+    uint32_t reserved;
 } tdm_pool_account_t;
 
 typedef struct tdm_pool_stat {
@@ -40,6 +43,7 @@ typedef struct tdm_pool_stat {
     uint64_t high_sz;
     uint64_t fail_cnt;
     uint64_t block_cnt; /* allocations alive */
+    uint64_t left_cnt;  /* blocks that closed accounts still held, ever */
 } tdm_pool_stat_t;
 
 /* tdm_pool_footprint: region bytes for about payload_sz bytes of use. */
@@ -50,6 +54,10 @@ TDM_MUST_USE tdm_status_t tdm_pool_init(void *mem, uint64_t mem_sz, tdm_pool_t *
 
 /* tdm_pool_account_init opens an empty account. */
 void tdm_pool_account_init(tdm_pool_account_t *a, tdm_pool_t *pool, uint64_t quota_sz);
+
+/* tdm_pool_account_close frees every block that the account still holds
+   and counts them in left_cnt. */
+void tdm_pool_account_close(tdm_pool_account_t *a);
 
 /* tdm_pool_alloc gives sz bytes, not zeroed; NULL where the quota or the
    region is exhausted.  sz 0 gives a valid pointer to nothing. */

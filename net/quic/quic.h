@@ -83,11 +83,13 @@ typedef struct tdm_quic_app {
     int (*stream_acked)(void *ctx, tdm_quic_conn_t *c, int64_t stream_id, uint64_t sz);
     /* RESET_STREAM came: nothing more to read. */
     int (*stream_reset)(void *ctx, tdm_quic_conn_t *c, int64_t stream_id, uint64_t error);
-    /* STOP_SENDING came: the peer wants no more of it. */
-    int (*stream_stop)(void *ctx, tdm_quic_conn_t *c, int64_t stream_id, uint64_t error);
     /* Both directions are done; the id is forgotten after the call.  A
        peer's bidirectional stream is replaced by a new credit. */
     int (*stream_close)(void *ctx, tdm_quic_conn_t *c, int64_t stream_id, uint64_t error);
+
+    /* A datagram was taken in whole.  The moment to ask
+       tdm_quic_conn_is_shut for streams whose reader may have left. */
+    void (*input_done)(void *ctx, tdm_quic_conn_t *c, int64_t now_ns);
 
     /* Sending: pull fills *out; sent says how many of those bytes (and,
        where all of them, the fin) went into a datagram; blocked: the
@@ -210,6 +212,10 @@ int64_t tdm_quic_conn_open_uni(tdm_quic_conn_t *c);
 void tdm_quic_conn_reset(tdm_quic_conn_t *c, int64_t stream_id, uint64_t error);
 void tdm_quic_conn_stop_read(tdm_quic_conn_t *c, int64_t stream_id, uint64_t error);
 void tdm_quic_conn_stop_write(tdm_quic_conn_t *c, int64_t stream_id, uint64_t error);
+
+/* tdm_quic_conn_is_shut: our half of the stream takes no more bytes: its
+   end was sent, or it was reset, or the peer sent STOP_SENDING. */
+int tdm_quic_conn_is_shut(tdm_quic_conn_t *c, int64_t stream_id);
 
 /* tdm_quic_conn_fail marks the connection to be closed with an
    application error at the next output. */

@@ -105,6 +105,19 @@ static ngtcp2_ssize fill(tdm_quic_conn_t *c, ngtcp2_path *path, ngtcp2_pkt_info 
     }
 }
 
+/* pace lets what was sent delay the next burst by its share.  Before the
+   first round trip is measured that share would be of 333 ms: 27 ms of
+   silence after one datagram.  Until then the initial window alone bounds
+   the burst, as RFC 9002, 7.7, allows. */
+static void pace(tdm_quic_conn_t *c) {
+    if (!c->has_rtt) {
+        ngtcp2_conn_stat stat;
+        ngtcp2_conn_get_conn_stat(c->nc, &stat);
+        c->has_rtt = stat.first_rtt_sample_ts != UINT64_MAX;
+    }
+    if (c->has_rtt) ngtcp2_conn_update_pkt_tx_time(c->nc, (ngtcp2_tstamp)c->q->now_ns);
+}
+
 uint32_t conn_output(tdm_quic_conn_t *c, uint8_t *buf, uint32_t buf_sz, tdm_datagram_t *dg) {
     tdm_quic_t *q = c->q;
     ready_remove(c);
@@ -128,9 +141,8 @@ uint32_t conn_output(tdm_quic_conn_t *c, uint8_t *buf, uint32_t buf_sz, tdm_data
     if (is_more) {
         ready_add(c); /* at the tail: the others come first */
     } else {
-        /* Pacing: what was sent delays the next burst by its share. */
         c->burst_sz = 0;
-        ngtcp2_conn_update_pkt_tx_time(c->nc, (ngtcp2_tstamp)q->now_ns);
+        pace(c);
     }
     conn_arm(c);
     if (n > 0) address(c, &ps.path, pi.ecn, buf, (uint32_t)n, dg);

@@ -357,10 +357,11 @@ void rig_turn(rig_t *r, int64_t step_ns) {
     for (uint32_t i = 0; i < RIG_CLIENT_MAX; i++) {
         if (r->client[i] != NULL) client_turn(r, i);
     }
+    r->now_ns += step_ns / 2;
     server_turn(r);
     tile_turn(r);
     server_turn(r);
-    r->now_ns += step_ns;
+    r->now_ns += step_ns / 2;
 }
 
 int rig_run(rig_t *r, const int *flag, int64_t ms) {
@@ -408,6 +409,17 @@ static void sink_end(void *ctx, int64_t id, tdm_client_outcome_t outcome, uint64
     out->error = error;
 }
 
+static int64_t submit(rig_t *r, uint32_t i, const tdm_client_request_t *req, rig_reply_t *out) {
+    memset(out, 0, sizeof *out);
+    int64_t id = -1;
+    tdm_error_t err = {0};
+    tdm_client_sink_t sink = {out, sink_head, sink_header, sink_body, sink_end};
+    if (tdm_client_request(r->client[i], req, &sink, &id, &err) != TDM_OK) {
+        fail_msg("%s", err.text);
+    }
+    return id;
+}
+
 int64_t rig_send(rig_t *r, uint32_t i, const char *method, const char *path, const void *body,
                  uint64_t body_sz, rig_reply_t *out) {
     static const tdm_client_header_t header[] = {
@@ -415,17 +427,18 @@ int64_t rig_send(rig_t *r, uint32_t i, const char *method, const char *path, con
         {"authorization", "Bearer secret"},
         {"x-request-id", "rig-1"},
     };
-    memset(out, 0, sizeof *out);
-    int64_t id = -1;
-    tdm_error_t err = {0};
     tdm_client_request_t req = {.method = method,
                                 .path = path,
                                 .header = header,
-                                .header_cnt = 3,
+                                .header_cnt = TDM_COUNT_OF(header),
                                 .body = body,
                                 .body_sz = body_sz};
-    tdm_client_sink_t sink = {out, sink_head, sink_header, sink_body, sink_end};
-    if (tdm_client_request(r->client[i], &req, &sink, &id, &err) != TDM_OK)
-        fail_msg("%s", err.text);
-    return id;
+    return submit(r, i, &req, out);
+}
+
+int64_t rig_send_with(rig_t *r, uint32_t i, const char *path, const tdm_client_header_t *header,
+                      uint32_t header_cnt, rig_reply_t *out) {
+    tdm_client_request_t req = {
+        .method = "GET", .path = path, .header = header, .header_cnt = header_cnt};
+    return submit(r, i, &req, out);
 }

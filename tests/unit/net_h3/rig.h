@@ -51,8 +51,7 @@ typedef struct rig_config {
 
 struct rig {
     int64_t now_ns;
-    int64_t delay_ns; /* one way */
-    uint32_t loss;    /* of 1000 datagrams, either way */
+    uint32_t loss; /* of 1000 datagrams, either way */
     uint64_t seed;
     tdm_rng_t rng;
     void *quic_mem;
@@ -100,7 +99,12 @@ void rig_dial_ready(rig_t *r, uint32_t i);
 int64_t rig_send(rig_t *r, uint32_t i, const char *method, const char *path, const void *body,
                  uint64_t body_sz, rig_reply_t *out);
 
-/* rig_turn moves every datagram once and the clock by step_ns. */
+/* rig_send_with is a GET with own fields. */
+int64_t rig_send_with(rig_t *r, uint32_t i, const char *path, const tdm_client_header_t *header,
+                      uint32_t header_cnt, rig_reply_t *out);
+
+/* rig_turn moves every datagram once and the clock by step_ns; a datagram
+   takes half a step. */
 void rig_turn(rig_t *r, int64_t step_ns);
 /* rig_run turns until *flag or for at most ms of its own clock; 1: set. */
 int rig_run(rig_t *r, const int *flag, int64_t ms);
