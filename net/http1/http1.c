@@ -55,15 +55,17 @@ static tdm_status_t take_memory(tdm_http1_t *d, tdm_error_t *err) {
     const tdm_http1_config_t *c = &d->config;
     uint64_t slots = (uint64_t)c->slot_cnt * sizeof(slot_t);
     uint64_t peers = (uint64_t)c->conn_max * sizeof(peer_t), pipes;
+    uint64_t links = (uint64_t)(c->conn_max + LINK_SPARE) * sizeof(link_t);
     if (!tdm_size_mul(c->slot_cnt, c->pipe_sz, &pipes))
         return tdm_error_set(err, TDM_ERR_LIMIT, "http1: pipes are too large");
     tdm_status_t st =
-        tdm_arena_open(&d->arena, TDM_ARENA_PLAIN, slots + peers + pipes + 3 * 4096, err);
+        tdm_arena_open(&d->arena, TDM_ARENA_PLAIN, slots + peers + links + pipes + 4 * 4096, err);
     if (st != TDM_OK) return st;
     d->slot = tdm_arena_take(&d->arena, slots, TDM_CACHE_LINE);
     d->peer = tdm_arena_take(&d->arena, peers, TDM_CACHE_LINE);
+    d->link = tdm_arena_take(&d->arena, links, TDM_CACHE_LINE);
     uint8_t *buf = tdm_arena_take(&d->arena, pipes, 4096);
-    TDM_CHECK(d->slot && d->peer && buf);
+    TDM_CHECK(d->slot && d->peer && d->link && buf);
     tdm_arena_seal(&d->arena);
     tdm_http1_slots_init(d, buf);
     return TDM_OK;
@@ -99,9 +101,7 @@ static tdm_status_t listen_on(tdm_http1_t *d, tdm_error_t *err) {
     return TDM_OK;
 }
 
-/* The library's own connection bound lies above ours, so that ours is
-   answered by closing and not by letting the client wait in the backlog.
-   Memory per connection: our header bound twice (the library keeps the
+/* Memory per connection: our header bound twice (the library keeps the
    text and its table) and room for the response. */
 static tdm_status_t start(tdm_http1_t *d, tdm_error_t *err) {
     unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME;
@@ -109,7 +109,7 @@ static tdm_status_t start(tdm_http1_t *d, tdm_error_t *err) {
         flags, 0, tdm_http1_accept, d, tdm_http1_handle, d, MHD_OPTION_LISTEN_SOCKET, d->listen_fd,
         MHD_OPTION_URI_LOG_CALLBACK, tdm_http1_uri, d, MHD_OPTION_NOTIFY_COMPLETED,
         tdm_http1_completed, d, MHD_OPTION_NOTIFY_CONNECTION, tdm_http1_connection, d,
-        MHD_OPTION_CONNECTION_LIMIT, (unsigned)d->config.conn_max + 16u,
+        MHD_OPTION_CONNECTION_LIMIT, (unsigned)d->config.conn_max + LINK_SPARE,
         MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)d->config.idle_s,
         MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)d->config.header_max * 2 + 32768,
         MHD_OPTION_END);

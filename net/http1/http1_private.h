@@ -6,7 +6,7 @@
    in the making.
 
    http1.c    open, close, the library's daemon
-   peers.c    connections by address
+   peers.c    connections: bounds by address, and the watch for leaving
    slots.c    the slot table: take, egress flags, hang-up, give back
    request.c  from the library's callbacks to an exchange
    reply.c    from reply head and pipe to the library's response
@@ -41,8 +41,8 @@ typedef struct slot {
     uint8_t owes_hangup;  /* the hangup lane was full */
     uint32_t next_free;
     uint64_t body_cap; /* bytes counted in body_total for exchange.body */
+    struct link *link; /* of conn */
     /* --- the library thread's alone --- */
-    int fd;                /* watched for the client's leaving; -1: not */
     uint32_t cursor;       /* of the pipe */
     tdm_pipe_record_t rec; /* record under way */
     uint32_t rec_off;      /* its bytes already handed over */
@@ -54,6 +54,22 @@ typedef struct peer {
     uint8_t addr[16];  /* IPv4 mapped into IPv6 */
     uint32_t conn_cnt; /* 0: free place */
 } peer_t;
+
+/* link is one connection, from accept to close. */
+typedef struct link {
+    /* --- guarded by the lock --- */
+    uint32_t generation;
+    uint8_t is_used;
+    uint8_t has_left; /* the client's FIN or RST was seen */
+    slot_t *slot;     /* exchange under way, NULL: none */
+    int fd;
+    /* --- the library thread's alone --- */
+    peer_t *peer;
+} link_t;
+
+/* The library's own connection bound lies above ours, so that ours is
+   answered by closing and not by letting the client wait unaccepted. */
+#define LINK_SPARE 16u
 
 struct tdm_http1 {
     tdm_http1_config_t config;
@@ -67,7 +83,8 @@ struct tdm_http1 {
     uint32_t owed_cnt; /* slots that owe a hang-up */
     uint64_t body_total;
     int is_closing;
-    int watch_fd; /* epoll over sockets of exchanges under way */
+    int watch_fd; /* epoll over the sockets of all links */
+    link_t *link; /* [config.conn_max + LINK_SPARE] */
     int listen_fd;
     uint16_t port;
     /* --- the library thread's alone --- */
@@ -104,6 +121,9 @@ enum MHD_Result tdm_http1_accept(void *cls, const struct sockaddr *addr, socklen
 void tdm_http1_connection(void *cls, connection_t *conn, void **socket_ctx,
                           enum MHD_ConnectionNotificationCode code);
 int tdm_http1_is_loopback(const struct sockaddr *addr);
+
+/* tdm_http1_link_of finds a connection's link; NULL: it has none. */
+link_t *tdm_http1_link_of(connection_t *conn);
 
 /* --- slots.c ----------------------------------------------------------- */
 

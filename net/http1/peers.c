@@ -4,6 +4,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <string.h>
+#include <sys/epoll.h>
 
 /* key_of maps either family to 16 bytes. */
 static void key_of(const struct sockaddr *addr, uint8_t key[16]) {
@@ -63,21 +64,62 @@ static peer_t *peer_of(tdm_http1_t *d, connection_t *conn) {
     return p;
 }
 
+/* watch asks to be told when the client leaves.  The library misses a FIN
+   that arrives together with part of a request (it waits on edges and
+   does not read again), and any FIN while a connection is suspended. */
+static void watch(tdm_http1_t *d, link_t *l) {
+    uint32_t idx = (uint32_t)(l - d->link);
+    struct epoll_event ev = {.events = EPOLLRDHUP | EPOLLET,
+                             .data.u64 = (uint64_t)l->generation << 32 | idx};
+    (void)epoll_ctl(d->watch_fd, EPOLL_CTL_ADD, l->fd, &ev);
+    int on = 1; /* a token must not wait for the acknowledgement of the one before */
+    (void)setsockopt(l->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+}
+
+static link_t *link_open(tdm_http1_t *d, connection_t *conn) {
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(conn, MHD_CONNECTION_INFO_CONNECTION_FD);
+    link_t *l = NULL;
+    (void)pthread_mutex_lock(&d->lock);
+    for (uint32_t i = 0; info && i < d->config.conn_max + LINK_SPARE && !l; i++)
+        if (!d->link[i].is_used) l = &d->link[i];
+    if (l) {
+        *l = (link_t){.generation = l->generation + 1, .is_used = 1, .fd = info->connect_fd};
+        watch(d, l);
+    }
+    (void)pthread_mutex_unlock(&d->lock);
+    return l;
+}
+
+/* link_close runs before the library closes the socket, so that the
+   number in the watch never means another one's. */
+static void link_close(tdm_http1_t *d, link_t *l) {
+    (void)pthread_mutex_lock(&d->lock);
+    (void)epoll_ctl(d->watch_fd, EPOLL_CTL_DEL, l->fd, NULL);
+    l->is_used = 0;
+    (void)pthread_mutex_unlock(&d->lock);
+}
+
+link_t *tdm_http1_link_of(connection_t *conn) {
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(conn, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    return info ? info->socket_context : NULL;
+}
+
 void tdm_http1_connection(void *cls, connection_t *conn, void **socket_ctx,
                           enum MHD_ConnectionNotificationCode code) {
     tdm_http1_t *d = cls;
     if (code == MHD_CONNECTION_NOTIFY_STARTED) {
+        link_t *l = link_open(d, conn);
         peer_t *p = peer_of(d, conn);
-        if (p) p->conn_cnt++;
-        *socket_ctx = p;
+        if (l) l->peer = p;
+        if (l && p) p->conn_cnt++;
         d->conn_cnt++;
-        const union MHD_ConnectionInfo *info =
-            MHD_get_connection_info(conn, MHD_CONNECTION_INFO_CONNECTION_FD);
-        int on = 1; /* a token must not wait for the acknowledgement of the one before */
-        if (info) (void)setsockopt(info->connect_fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+        *socket_ctx = l;
     } else {
-        peer_t *p = *socket_ctx;
-        if (p) p->conn_cnt--;
+        link_t *l = *socket_ctx;
+        if (l && l->peer) l->peer->conn_cnt--;
+        if (l) link_close(d, l);
         d->conn_cnt--;
     }
     tdm_gauge_set(d->wires.block, TDM_METRIC_connections, TDM_LABEL_DOOR_http1, d->conn_cnt);

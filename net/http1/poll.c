@@ -38,18 +38,29 @@ static uint32_t take_words(tdm_http1_t *d) {
     return n;
 }
 
-/* take_leavers tells api about clients whose FIN or RST came. */
+/* on_leaver: a client with an exchange under way is told to api; an idle
+   one's socket is shut, which the library then sees. */
+static void on_leaver_locked(tdm_http1_t *d, link_t *l) {
+    l->has_left = 1;
+    slot_t *s = l->slot;
+    if (!s) {
+        (void)shutdown(l->fd, SHUT_RDWR);
+        return;
+    }
+    tdm_http1_slot_gone_locked(d, s);
+    tdm_http1_slot_resume_locked(s);
+    tdm_count(d->wires.poll_block, TDM_METRIC_disconnects_total, TDM_LABEL_DOOR_http1, 1);
+}
+
 static uint32_t take_leavers(tdm_http1_t *d) {
     struct epoll_event ev[EVENT_BATCH];
     int n = epoll_wait(d->watch_fd, ev, EVENT_BATCH, 0);
     if (n <= 0) return 0;
     (void)pthread_mutex_lock(&d->lock);
     for (int i = 0; i < n; i++) {
-        slot_t *s = slot_of(d, (uint32_t)ev[i].data.u64, (uint32_t)(ev[i].data.u64 >> 32));
-        if (!s || !s->conn || s->is_gone) continue;
-        tdm_http1_slot_gone_locked(d, s);
-        tdm_http1_slot_resume_locked(s);
-        tdm_count(d->wires.poll_block, TDM_METRIC_disconnects_total, TDM_LABEL_DOOR_http1, 1);
+        link_t *l = &d->link[(uint32_t)ev[i].data.u64];
+        uint32_t generation = (uint32_t)(ev[i].data.u64 >> 32);
+        if (l->is_used && l->generation == generation && !l->has_left) on_leaver_locked(d, l);
     }
     (void)pthread_mutex_unlock(&d->lock);
     return (uint32_t)n;
@@ -73,8 +84,8 @@ uint32_t tdm_http1_poll(tdm_http1_t *d, int64_t now_ns) {
     tdm_gauge_set(d->wires.poll_block, TDM_METRIC_exchanges_open, TDM_LABEL_DOOR_http1, used);
     tdm_gauge_set(d->wires.poll_block, TDM_METRIC_exchange_slots, TDM_LABEL_DOOR_http1,
                   d->config.slot_cnt);
-    if (!used) return 0;
-    return take_words(d) + take_leavers(d) + pay_hangups(d);
+    uint32_t work = take_leavers(d);
+    return used ? work + take_words(d) + pay_hangups(d) : work;
 }
 
 int64_t tdm_http1_next_ns(tdm_http1_t *d, int64_t now_ns) {

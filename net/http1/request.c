@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/epoll.h>
 
 /* A body over its bound is read and thrown away up to this much more, so
    that the client reads our answer before it sees a reset. */
@@ -128,16 +127,6 @@ static void fill(request_t *r, connection_t *conn, tdm_exchange_t *x) {
     x->is_truncated = !is_whole;
 }
 
-static void watch(tdm_http1_t *d, slot_t *s, connection_t *conn) {
-    const union MHD_ConnectionInfo *info =
-        MHD_get_connection_info(conn, MHD_CONNECTION_INFO_CONNECTION_FD);
-    if (!info) return;
-    tdm_handle_t h = s->exchange.handle;
-    struct epoll_event ev = {.events = EPOLLRDHUP | EPOLLET,
-                             .data.u64 = (uint64_t)h.generation << 32 | h.slot};
-    if (epoll_ctl(d->watch_fd, EPOLL_CTL_ADD, info->connect_fd, &ev) == 0) s->fd = info->connect_fd;
-}
-
 /* push_locked offers the arrival to the api tiles in turn; 0: all full. */
 static int push_locked(tdm_http1_t *d, slot_t *s) {
     tdm_arrival_t a = {&s->exchange, s->exchange.handle.generation, 0};
@@ -155,20 +144,23 @@ static enum MHD_Result submit(request_t *r, connection_t *conn) {
     enum MHD_Result result;
     if (r->refuse) return tdm_http1_refuse(r, conn, (tdm_reason_t)r->refuse);
     if (tdm_http1_local(r, conn, &result)) return result;
-    slot_t *s = tdm_http1_slot_take(d);
+    link_t *link = tdm_http1_link_of(conn);
+    slot_t *s = link ? tdm_http1_slot_take(d) : NULL;
     if (!s) return tdm_http1_refuse(r, conn, TDM_REFUSE_exchange_limit);
     fill(r, conn, &s->exchange);
     (void)pthread_mutex_lock(&d->lock);
     /* Pushed and suspended under one lock: the answer cannot come between. */
-    int is_pushed = push_locked(d, s);
+    int has_left = link->has_left;
+    int is_pushed = !has_left && push_locked(d, s);
     if (is_pushed) {
         s->body_cap = r->body_cap;
         r->body = NULL;
         r->body_cap = 0;
         r->slot = s;
         s->conn = conn;
+        s->link = link;
+        link->slot = s;
         s->is_suspended = 1;
-        watch(d, s, conn);
         MHD_suspend_connection(conn);
     } else {
         s->exchange.body = NULL;
@@ -176,6 +168,7 @@ static enum MHD_Result submit(request_t *r, connection_t *conn) {
         tdm_http1_slot_release_locked(d, s);
     }
     (void)pthread_mutex_unlock(&d->lock);
+    if (has_left) return MHD_NO;
     if (!is_pushed) return tdm_http1_refuse(r, conn, TDM_REFUSE_exchange_limit);
     tdm_count(d->wires.block, TDM_METRIC_exchanges_total, TDM_LABEL_DOOR_http1, 1);
     return MHD_YES;
@@ -230,8 +223,6 @@ void tdm_http1_completed(void *cls, connection_t *conn, void **con_cls,
     tdm_http1_t *d = r->door;
     slot_t *s = r->slot;
     if (s) {
-        if (s->fd >= 0) (void)epoll_ctl(d->watch_fd, EPOLL_CTL_DEL, s->fd, NULL);
-        s->fd = -1;
         int is_cut = code != MHD_REQUEST_TERMINATED_COMPLETED_OK;
         if (!is_cut && s->token_ns)
             tdm_observe_ns(d->wires.block, TDM_METRIC_e2e_seconds, s->exchange.slo_class,

@@ -9,7 +9,6 @@
 void tdm_http1_slots_init(tdm_http1_t *d, uint8_t *pipes) {
     for (uint32_t i = 0; i < d->config.slot_cnt; i++) {
         slot_t *s = &d->slot[i];
-        s->fd = -1;
         s->next_free = i + 1 < d->config.slot_cnt ? i + 1 : SLOT_NONE;
         s->exchange.handle.slot = i;
         tdm_status_t st =
@@ -40,7 +39,6 @@ slot_t *tdm_http1_slot_take(tdm_http1_t *d) {
         s->rec = (tdm_pipe_record_t){0};
         s->rec_off = 0;
         s->token_ns = 0;
-        s->fd = -1;
     }
     (void)pthread_mutex_unlock(&d->lock);
     return s;
@@ -106,6 +104,8 @@ void tdm_http1_slot_resume_locked(slot_t *s) {
 void tdm_http1_slot_detach(tdm_http1_t *d, slot_t *s, int is_cut) {
     (void)pthread_mutex_lock(&d->lock);
     s->conn = NULL;
+    s->link->slot = NULL;
+    s->link = NULL;
     s->is_suspended = 0;
     if (is_cut) tdm_http1_slot_gone_locked(d, s);
     tdm_http1_slot_release_locked(d, s);

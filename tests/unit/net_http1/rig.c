@@ -244,7 +244,7 @@ tdm_http1_config_t rig_config(void) {
     return c;
 }
 
-rig_t *rig_open(const tdm_http1_config_t *config) {
+static rig_t *open_rig(const tdm_http1_config_t *config, tdm_http1_page_fn *page) {
     tdm_http1_config_t c = config ? *config : rig_config();
     rig_t *rig = aligned_alloc(TDM_CACHE_LINE, tdm_size_align(sizeof *rig, TDM_CACHE_LINE));
     TDM_CHECK(rig);
@@ -252,6 +252,7 @@ rig_t *rig_open(const tdm_http1_config_t *config) {
     TDM_CHECK(tdm_doorbell_open(&rig->bell, &rig->asleep, NULL) == TDM_OK);
     tdm_http1_wires_t w = {.api_cnt = API_CNT,
                            .egress = &rig->egress,
+                           .page = page,
                            .block = tdm_block_init(&rig->block, "http1"),
                            .poll_block = tdm_block_init(&rig->poll_block, "mgmt")};
     tdm_lane_t *egress[API_CNT];
@@ -273,6 +274,14 @@ rig_t *rig_open(const tdm_http1_config_t *config) {
     TDM_CHECK(pthread_create(&rig->api, NULL, api_main, rig) == 0);
     TDM_CHECK(pthread_create(&rig->mgmt, NULL, mgmt_main, rig) == 0);
     return rig;
+}
+
+rig_t *rig_open(const tdm_http1_config_t *config) {
+    return open_rig(config, NULL);
+}
+
+rig_t *rig_open_with_page(tdm_http1_page_fn *page) {
+    return open_rig(NULL, page);
 }
 
 void rig_close(rig_t *rig) {

@@ -25,6 +25,7 @@ typedef struct rig rig_t;
 
 /* rig_open starts the door with config (NULL: small defaults). */
 rig_t *rig_open(const tdm_http1_config_t *config);
+rig_t *rig_open_with_page(tdm_http1_page_fn *page);
 void rig_close(rig_t *rig);
 tdm_http1_config_t rig_config(void);
 
