@@ -65,9 +65,9 @@ def a_client_that_leaves_frees_its_pages():
     with Appliance(BIN) as a:
         used = lambda: a.total("tandem_kv_pages", 'state="used"')  # noqa: E731
         for linger in (False, True):
-            c, r = a.stream("leave me", 400)
+            c, r = a.stream("leave me", 3500)
             r.readline()
-            assert used() > 0
+            a.until(lambda: used() > 0)
             if linger:
                 c.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER,
                                   b"\x01\x00\x00\x00\x00\x00\x00\x00")
@@ -75,7 +75,7 @@ def a_client_that_leaves_frees_its_pages():
             c.close()
             a.until(lambda: used() == 0)
         p = subprocess.Popen([os.path.join(BIN, "tandemctl"), "generate", "--insecure",
-                              "--max-tokens", "400", "leave me"], stdout=subprocess.DEVNULL,
+                              "--max-tokens", "3500", "leave me"], stdout=subprocess.DEVNULL,
                              stderr=subprocess.DEVNULL)
         a.until(lambda: used() > 0)
         p.send_signal(signal.SIGKILL)  # silence: only the idle time-out can tell
@@ -88,9 +88,9 @@ def a_client_that_leaves_frees_its_pages():
 def an_executor_that_dies_is_not_noticed_by_streams():
     """SIGKILL of tandem-exec in mid-stream: same tokens, a new life."""
     with Appliance(BIN, NO_PORT) as a:
-        want = a.complete("survive", 300)
-        c, r = a.stream("survive", 300)
-        ids = []
+        want = a.complete("survive", 1500)
+        c, r = a.stream("survive", 1500)
+        ids, killed = [], False
         for raw in r:
             line = raw.decode().strip()
             if line == "data: [DONE]":
@@ -98,9 +98,9 @@ def an_executor_that_dies_is_not_noticed_by_streams():
             if line.startswith("data: "):
                 event = json.loads(line[6:])
                 ids += event["choices"][0].get("token_ids") or [] if event["choices"] else []
-            if 20 <= len(ids) < 25:
+            if len(ids) > 20 and not killed:
                 os.kill(a.executor_pid(), signal.SIGKILL)
-                time.sleep(0.1)
+                killed = True
         c.close()
         assert ids == want, (len(ids), len(want))
         assert a.total("tandem_executor_epoch") >= 2
@@ -160,7 +160,7 @@ def overload_is_an_answer():
                 "model": name, "prompt": "load", "max_tokens": 60, "ignore_eos": True})
             with lock:
                 counts[status] = counts.get(status, 0) + 1
-                if status == 429:
+                if status != 200:
                     assert reply["error"]["code"] in ("waiting_full", "queue_full"), reply
                     assert float(headers["retry-after"]) > 0
         name = a.model()
@@ -195,7 +195,9 @@ def identities_hold():
             inf = sum(v for k, v in m.items() if k.startswith(f"tandem_{h}_seconds_bucket")
                       and 'le="+Inf"' in k)
             assert inf == pick(f"tandem_{h}_seconds_count"), h
-        assert pick("tandem_ttft_seconds_count") == 13
+        # a reply that does not stream has no first token of its own, only an end
+        assert pick("tandem_ttft_seconds_count") == 1, pick("tandem_ttft_seconds_count")
+        assert pick("tandem_e2e_seconds_count") == pick("tandem_requests_total")
         promtool = shutil.which("promtool")
         if promtool:
             text = a.get("/metrics")[1]
