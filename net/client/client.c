@@ -193,8 +193,10 @@ static void lost_by(tdm_client_t *c, int liberr) {
 
 void tdm_client_shutdown(tdm_client_t *c) {
     if (c->state == CLIENT_CLOSED) return;
-    ngtcp2_connection_close_error_set_application_error(&c->close_error, NGHTTP3_H3_NO_ERROR, NULL,
-                                                        0);
+    if (c->state == CLIENT_READY) {
+        ngtcp2_connection_close_error_set_application_error(&c->close_error, NGHTTP3_H3_NO_ERROR,
+                                                            NULL, 0);
+    }
     c->is_close_due = 1;
     client_lost(c, TDM_ERR_CLOSED, "closed by this side");
 }

@@ -209,7 +209,6 @@ void conn_fail(tdm_quic_conn_t *c, int liberr) {
     case NGTCP2_ERR_NOMEM:
         /* The library may be between two states: nothing more is asked of
            it. */
-        drop(q, TDM_DROP_quic_memory);
         q->counters.connections_failed++;
         conn_free(c);
         return;
@@ -224,8 +223,13 @@ void conn_fail(tdm_quic_conn_t *c, int liberr) {
             &c->error, ngtcp2_conn_get_tls_alert(c->nc), NULL, 0);
         break;
     default:
-        if (c->has_app_error) {
+        if (c->has_app_error && c->is_settled) {
             ngtcp2_connection_close_error_set_application_error(&c->error, c->app_error, NULL, 0);
+        } else if (c->has_app_error) {
+            /* Not inside the datagram that ends the handshake: ngtcp2 0.12
+               stops the process there (and RFC 9000, 10.2.3 hides the code). */
+            ngtcp2_connection_close_error_set_transport_error(&c->error, NGTCP2_APPLICATION_ERROR,
+                                                              NULL, 0);
         } else {
             ngtcp2_connection_close_error_set_transport_error_liberr(&c->error, liberr, NULL, 0);
         }
@@ -244,12 +248,14 @@ void conn_arm(tdm_quic_conn_t *c) {
     timer_set(&c->q->timers, c->idx, t > (ngtcp2_tstamp)INT64_MAX ? TDM_TIME_NEVER : (int64_t)t);
 }
 
-static tdm_reason_t reason_of(int liberr) {
+/* reason_of: what became of a datagram after which the library gave up.
+   An answer of the room above, or of TLS, means that it was taken in. */
+static tdm_reason_t reason_of(const tdm_quic_conn_t *c, int liberr) {
     switch (liberr) {
-    case 0:
     case NGTCP2_ERR_DRAINING:
-    case NGTCP2_ERR_CRYPTO:
-    case NGTCP2_ERR_CALLBACK_FAILURE: return TDM_REASON_NONE;
+    case NGTCP2_ERR_CRYPTO: return TDM_REASON_NONE;
+    case NGTCP2_ERR_CALLBACK_FAILURE:
+        return c->account.fail_cnt > 0 ? TDM_DROP_quic_memory : TDM_REASON_NONE;
     case NGTCP2_ERR_NOMEM: return TDM_DROP_quic_memory;
     default: return TDM_DROP_quic_malformed;
     }
@@ -271,16 +277,15 @@ tdm_reason_t conn_input(tdm_quic_conn_t *c, const tdm_datagram_t *dg) {
     int rv = ngtcp2_conn_read_pkt(c->nc, &path, &pi, dg->payload, dg->payload_sz,
                                   (ngtcp2_tstamp)q->now_ns);
     if (rv != 0) {
-        /* conn_fail counts exhausted memory itself. */
-        tdm_reason_t reason = reason_of(rv);
+        tdm_reason_t reason = reason_of(c, rv);
         conn_fail(c, rv);
-        if (reason == TDM_DROP_quic_malformed) drop(q, reason);
-        return reason;
+        return reason == TDM_REASON_NONE ? reason : drop(q, reason);
     }
     if (c->has_app_error) {
         conn_fail(c, NGTCP2_ERR_CALLBACK_FAILURE);
         return TDM_REASON_NONE;
     }
+    c->is_settled = c->state == CONN_OPEN;
     endpoint_from_addr(&c->remote, &ngtcp2_conn_get_path(c->nc)->remote);
     if (c->is_app_open) q->cfg.app.input_done(q->cfg.app.ctx, c, q->now_ns);
     ready_add(c);

@@ -77,6 +77,9 @@ static void list_remove(tdm_pool_t *p, block_t *b) {
 }
 
 static block_t *find(tdm_pool_t *p, uint32_t n) {
+    /* The block freed last of n's own class often fits exactly. */
+    uint32_t own = p->head[class_of(n)];
+    if (own != 0 && p->unit[own].size >= n) return &p->unit[own];
     uint32_t c = class_for(n);
     if (c >= CLASS_CNT) return NULL;
     uint64_t bits = p->word[c / 64u] & (~UINT64_C(0) << (c % 64u));

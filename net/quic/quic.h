@@ -20,7 +20,8 @@
 
    Memory.  ngtcp2 and the room above allocate from one pool, each
    connection within its own quota; a connection that cannot allocate is
-   closed and counted as quic_memory, the others do not notice.  GnuTLS
+   closed (a datagram lost to that counts as quic_memory), the others do
+   not notice.  GnuTLS
    keeps its contexts on the heap: one session per connection, counted,
    handshakes limited per second in all and per source (IPv4 /32, IPv6
    /64), at most one new handshake per poll.

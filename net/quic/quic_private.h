@@ -184,6 +184,7 @@ struct tdm_quic_conn {
     uint8_t has_app_error;
     uint8_t is_ready;
     uint8_t is_close_due; /* CLOSING: close_pkt wants to go out again */
+    uint8_t is_settled;   /* a datagram was taken in after the handshake's end */
     uint8_t has_rtt;      /* a round trip was measured */
     uint8_t cid_cnt;
     uint16_t close_pkt_sz;
