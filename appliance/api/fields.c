@@ -32,6 +32,7 @@ typedef enum row_kind {
 #define IS_NONE      32u  /* "none" or "auto": without tools there is nothing to choose */
 #define IS_TEXT_TYPE 64u  /* {"type": "text"} */
 #define IS_TEXT_LIST 128u /* ["text"] */
+#define IS_COUNT     256u /* 1, and other integers from 1 on are the refused ones */
 #define IS_NULL      0u
 
 /* Ranges of ROW_INT and ROW_NUMBER are closed but for these. */
@@ -102,8 +103,8 @@ static const row_t table[] = {
     NUMBER("slo_tpot_ms", BOTH, slo_tpot_ms, 0, 86400000.0),
 
     /* known, not implemented */
-    NEUTRAL("n", BOTH, IS_ONE),
-    NEUTRAL("best_of", BOTH, IS_ONE),
+    NEUTRAL("n", BOTH, IS_COUNT),
+    NEUTRAL("best_of", BOTH, IS_COUNT),
     NEUTRAL("logprobs", BOTH, IS_FALSE),
     NEUTRAL("top_logprobs", BOTH, IS_ZERO),
     NEUTRAL("prompt_logprobs", BOTH, IS_NULL),
@@ -210,6 +211,12 @@ static int is_neutral(const json_t *v, uint32_t values) {
     return 0;
 }
 
+static tdm_reason_t check_count(const json_t *v) {
+    if (!json_is_integer(v)) return TDM_REFUSE_bad_type;
+    if (json_integer_value(v) < 1) return TDM_REFUSE_bad_value;
+    return json_integer_value(v) == 1 ? TDM_REASON_NONE : TDM_REFUSE_unsupported_parameter;
+}
+
 static int is_in_range(const row_t *row, double v) {
     return ((row->flags & LO_OPEN) ? v > row->lo : v >= row->lo) && v <= row->hi;
 }
@@ -236,6 +243,7 @@ static tdm_reason_t store(tdm_fields_t *f, const row_t *row, const json_t *v) {
         break;
     case ROW_NODE: *(const json_t **)to = v; break;
     case ROW_NEUTRAL:
+        if (row->flags & IS_COUNT) return check_count(v);
         if (!is_neutral(v, row->flags)) return TDM_REFUSE_unsupported_parameter;
         break;
     case ROW_IGNORED: f->known_ignored_cnt++; break;
