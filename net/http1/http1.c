@@ -20,6 +20,8 @@ void tdm_http1_config_default(tdm_http1_config_t *config) {
         .conn_per_address_max = 64,
         .header_max = 16 * 1024,
         .pipe_sz = 256 * 1024,
+        .header_ms = 5000,
+        .body_ms = 30000,
         .idle_s = 15,
         .egress_batch = 256,
         .body_max = UINT64_C(4) << 20,
@@ -104,15 +106,15 @@ static tdm_status_t listen_on(tdm_http1_t *d, tdm_error_t *err) {
 /* Memory per connection: our header bound twice (the library keeps the
    text and its table) and room for the response. */
 static tdm_status_t start(tdm_http1_t *d, tdm_error_t *err) {
-    unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME;
+    unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG;
     d->daemon = MHD_start_daemon(
         flags, 0, tdm_http1_accept, d, tdm_http1_handle, d, MHD_OPTION_LISTEN_SOCKET, d->listen_fd,
-        MHD_OPTION_URI_LOG_CALLBACK, tdm_http1_uri, d, MHD_OPTION_NOTIFY_COMPLETED,
-        tdm_http1_completed, d, MHD_OPTION_NOTIFY_CONNECTION, tdm_http1_connection, d,
-        MHD_OPTION_CONNECTION_LIMIT, (unsigned)d->config.conn_max + LINK_SPARE,
-        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)d->config.idle_s,
-        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)d->config.header_max * 2 + 32768,
-        MHD_OPTION_END);
+        MHD_OPTION_EXTERNAL_LOGGER, tdm_http1_log, d, MHD_OPTION_URI_LOG_CALLBACK, tdm_http1_uri, d,
+        MHD_OPTION_NOTIFY_COMPLETED, tdm_http1_completed, d, MHD_OPTION_NOTIFY_CONNECTION,
+        tdm_http1_connection, d, MHD_OPTION_CONNECTION_LIMIT,
+        (unsigned)d->config.conn_max + LINK_SPARE, MHD_OPTION_CONNECTION_TIMEOUT,
+        (unsigned)d->config.idle_s, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+        (size_t)d->config.header_max * 2 + 32768, MHD_OPTION_END);
     if (!d->daemon)
         return tdm_error_set(err, TDM_ERR_IO, "http1: libmicrohttpd did not start on port %u",
                              d->port);

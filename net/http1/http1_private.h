@@ -24,6 +24,7 @@
 
 #include <microhttpd.h>
 #include <pthread.h>
+#include <stdarg.h>
 #include <sys/socket.h>
 
 typedef struct MHD_Connection connection_t;
@@ -63,6 +64,8 @@ typedef struct link {
     uint8_t has_left; /* the client's FIN or RST was seen */
     slot_t *slot;     /* exchange under way, NULL: none */
     int fd;
+    /* --- written by the library thread, relaxed --- */
+    int64_t due_ns; /* the part under way is whole by then, TDM_TIME_NEVER: nothing is due */
     /* --- the library thread's alone --- */
     peer_t *peer;
 } link_t;
@@ -80,6 +83,7 @@ struct tdm_http1 {
     slot_t *slot; /* [config.slot_cnt] */
     uint32_t free_head;
     uint32_t used_cnt;
+    uint32_t link_cnt; /* connections */
     uint32_t owed_cnt; /* slots that owe a hang-up */
     uint64_t body_total;
     int is_closing;
@@ -87,6 +91,8 @@ struct tdm_http1 {
     link_t *link; /* [config.conn_max + LINK_SPARE] */
     int listen_fd;
     uint16_t port;
+    /* --- the poller's alone --- */
+    int64_t scan_ns; /* next look for requests that are overdue */
     /* --- the library thread's alone --- */
     peer_t *peer; /* [config.conn_max] */
     uint32_t conn_cnt;
@@ -100,6 +106,7 @@ struct tdm_http1 {
 typedef struct request {
     tdm_http1_t *door;
     connection_t *conn;
+    link_t *link;
     slot_t *slot; /* NULL before the body is whole, and for local answers */
     int64_t first_byte_ns;
     uint8_t *body;
@@ -121,6 +128,14 @@ enum MHD_Result tdm_http1_accept(void *cls, const struct sockaddr *addr, socklen
 void tdm_http1_connection(void *cls, connection_t *conn, void **socket_ctx,
                           enum MHD_ConnectionNotificationCode code);
 int tdm_http1_is_loopback(const struct sockaddr *addr);
+
+/* tdm_http1_log takes the library's messages and counts those that say it
+   refused a request by itself. */
+void tdm_http1_log(void *cls, const char *format, va_list args);
+
+/* tdm_http1_due sets when the part of a request under way is due, ms from
+   now; 0: never. */
+void tdm_http1_due(link_t *l, uint32_t ms);
 
 /* tdm_http1_link_of finds a connection's link; NULL: it has none. */
 link_t *tdm_http1_link_of(connection_t *conn);

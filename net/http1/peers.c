@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "http1_private.h"
 
+#include "appliance/base/clock.h"
+
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <string.h>
@@ -85,7 +87,9 @@ static link_t *link_open(tdm_http1_t *d, connection_t *conn) {
         if (!d->link[i].is_used) l = &d->link[i];
     if (l) {
         *l = (link_t){.generation = l->generation + 1, .is_used = 1, .fd = info->connect_fd};
+        tdm_http1_due(l, d->config.header_ms);
         watch(d, l);
+        d->link_cnt++;
     }
     (void)pthread_mutex_unlock(&d->lock);
     return l;
@@ -97,7 +101,13 @@ static void link_close(tdm_http1_t *d, link_t *l) {
     (void)pthread_mutex_lock(&d->lock);
     (void)epoll_ctl(d->watch_fd, EPOLL_CTL_DEL, l->fd, NULL);
     l->is_used = 0;
+    d->link_cnt--;
     (void)pthread_mutex_unlock(&d->lock);
+}
+
+void tdm_http1_due(link_t *l, uint32_t ms) {
+    int64_t due_ns = ms ? tdm_clock_now_ns() + (int64_t)ms * TDM_NS_PER_MS : TDM_TIME_NEVER;
+    tdm_store_relaxed(&l->due_ns, due_ns);
 }
 
 link_t *tdm_http1_link_of(connection_t *conn) {

@@ -6,6 +6,7 @@
 #include <sys/epoll.h>
 
 #define EVENT_BATCH 64
+#define SCAN_NS     (250 * TDM_NS_PER_MS) /* a slow request is cut at most this much late */
 
 /* slot_of finds the slot of a handle; NULL where it has a new owner. */
 static slot_t *slot_of(tdm_http1_t *d, uint32_t slot, uint32_t generation) {
@@ -78,8 +79,24 @@ static uint32_t pay_hangups(tdm_http1_t *d) {
     return n;
 }
 
+/* cut_overdue shuts the sockets of requests that drip in too slowly. */
+static void cut_overdue(tdm_http1_t *d, int64_t now_ns) {
+    if (now_ns < d->scan_ns) return;
+    d->scan_ns = now_ns + SCAN_NS;
+    (void)pthread_mutex_lock(&d->lock);
+    for (uint32_t i = 0; d->link_cnt && i < d->config.conn_max + LINK_SPARE; i++) {
+        link_t *l = &d->link[i];
+        if (!l->is_used || l->has_left || tdm_load_relaxed(&l->due_ns) > now_ns) continue;
+        l->has_left = 1;
+        (void)shutdown(l->fd, SHUT_RDWR);
+        tdm_count(d->wires.poll_block, TDM_METRIC_refusals_total,
+                  tdm_label_reason(TDM_REFUSE_request_timeout), 1);
+    }
+    (void)pthread_mutex_unlock(&d->lock);
+}
+
 uint32_t tdm_http1_poll(tdm_http1_t *d, int64_t now_ns) {
-    (void)now_ns;
+    cut_overdue(d, now_ns);
     uint32_t used = tdm_http1_open_cnt(d);
     tdm_gauge_set(d->wires.poll_block, TDM_METRIC_exchanges_open, TDM_LABEL_DOOR_http1, used);
     tdm_gauge_set(d->wires.poll_block, TDM_METRIC_exchange_slots, TDM_LABEL_DOOR_http1,
@@ -90,9 +107,10 @@ uint32_t tdm_http1_poll(tdm_http1_t *d, int64_t now_ns) {
 
 int64_t tdm_http1_next_ns(tdm_http1_t *d, int64_t now_ns) {
     (void)pthread_mutex_lock(&d->lock);
-    uint32_t owed = d->owed_cnt;
+    uint32_t owed = d->owed_cnt, links = d->link_cnt;
     (void)pthread_mutex_unlock(&d->lock);
-    return owed ? now_ns + TDM_NS_PER_MS : TDM_TIME_NEVER;
+    if (owed) return now_ns + TDM_NS_PER_MS;
+    return links ? d->scan_ns : TDM_TIME_NEVER;
 }
 
 int tdm_http1_fd(const tdm_http1_t *d) {

@@ -178,6 +178,27 @@ enum MHD_Result tdm_http1_refuse(request_t *r, connection_t *conn, tdm_reason_t 
     return send_response(r, conn, response, status);
 }
 
+/* The library's parser answers what is no HTTP by itself and says so in a
+   message alone ("... (HTTP response code is 400 ..."): counted here, and
+   in no other place.  Its other messages are about clients that left. */
+void tdm_http1_log(void *cls, const char *format, va_list args) {
+    tdm_http1_t *d = cls;
+    char text[256];
+    unsigned status = 0;
+    (void)vsnprintf(text, sizeof text, format, args);
+    const char *mark = strstr(text, "HTTP response code is ");
+    if (!mark || sscanf(mark, "HTTP response code is %u", &status) != 1) return;
+    tdm_reason_t reason = status == 431 || status == 414 ? TDM_REFUSE_header_too_large
+                          : status == 413                ? TDM_REFUSE_body_too_large
+                          : status >= 500                ? TDM_REFUSE_internal
+                                                         : TDM_REFUSE_bad_request;
+    tdm_count(d->wires.block, TDM_METRIC_refusals_total, tdm_label_reason(reason), 1);
+    tdm_count(
+        d->wires.block, TDM_METRIC_http_responses_total,
+        tdm_series2(TDM_METRIC_http_responses_total, TDM_LABEL_DOOR_http1, tdm_label_code(status)),
+        1);
+}
+
 int tdm_http1_local(request_t *r, connection_t *conn, enum MHD_Result *result) {
     const tdm_http1_wires_t *wires = &r->door->wires;
     if (!wires->page || r->is_truncated) return 0;

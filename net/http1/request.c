@@ -31,6 +31,8 @@ void *tdm_http1_uri(void *cls, const char *uri, connection_t *conn) {
     if (!r) return NULL;
     r->door = cls;
     r->conn = conn;
+    r->link = tdm_http1_link_of(conn);
+    if (r->link) tdm_http1_due(r->link, r->door->config.header_ms);
     r->first_byte_ns = tdm_clock_now_ns();
     const char *mark = strchr(uri, '?');
     size_t path_sz = mark ? (size_t)(mark - uri) : strlen(uri);
@@ -142,9 +144,10 @@ static int push_locked(tdm_http1_t *d, slot_t *s) {
 static enum MHD_Result submit(request_t *r, connection_t *conn) {
     tdm_http1_t *d = r->door;
     enum MHD_Result result;
+    if (r->link) tdm_http1_due(r->link, 0);
     if (r->refuse) return tdm_http1_refuse(r, conn, (tdm_reason_t)r->refuse);
     if (tdm_http1_local(r, conn, &result)) return result;
-    link_t *link = tdm_http1_link_of(conn);
+    link_t *link = r->link;
     slot_t *s = link ? tdm_http1_slot_take(d) : NULL;
     if (!s) return tdm_http1_refuse(r, conn, TDM_REFUSE_exchange_limit);
     fill(r, conn, &s->exchange);
@@ -201,6 +204,7 @@ enum MHD_Result tdm_http1_handle(void *cls, connection_t *conn, const char *url,
     if (!r) return MHD_NO;
     if (!r->has_head) {
         r->has_head = 1;
+        if (r->link) tdm_http1_due(r->link, r->door->config.body_ms);
         int is_now = look_at_head(r, conn, method);
         return is_now ? tdm_http1_refuse(r, conn, (tdm_reason_t)r->refuse) : MHD_YES;
     }

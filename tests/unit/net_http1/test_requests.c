@@ -11,9 +11,12 @@
 
 #include "rig.h"
 
+#include "appliance/base/clock.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -242,6 +245,7 @@ static void a_header_over_the_bound_gets_431(void **state) {
     assert_int_equal(refused(TDM_REFUSE_header_too_large), 1);
     (void)snprintf(request, sizeof request, "GET /info HTTP/1.1\r\nX-A: %.49000s\r\n" END, value);
     has(client_ask(rig, request), "HTTP/1.1 431 ");
+    assert_int_equal(refused(TDM_REFUSE_header_too_large), 2); /* the library's own, too */
     assert_int_equal(rig_arrivals(rig), 0);
 }
 
@@ -266,6 +270,45 @@ static void nonsense_is_refused_and_the_next_request_served(void **state) {
         (void)close(fd);
         has(client_ask(rig, "GET /info HTTP/1.1\r\n" END), "200 OK");
     }
+    assert_true(refused(TDM_REFUSE_bad_request) >= 3);
+}
+
+/* dripped sends head, then a byte each 20 ms, and says how long the door
+   let it go on; bounded by 3 s. */
+static int64_t dripped_ms(const char *head) {
+    int64_t start_ns = tdm_clock_now_ns();
+    int fd = client_connect(rig);
+    client_send(fd, head);
+    char byte;
+    while (tdm_clock_now_ns() - start_ns < 3 * TDM_NS_PER_S &&
+           recv(fd, &byte, 1, MSG_DONTWAIT) != 0 && send(fd, "x", 1, MSG_NOSIGNAL) == 1)
+        sleep_us(20000);
+    (void)close(fd);
+    return (tdm_clock_now_ns() - start_ns) / TDM_NS_PER_MS;
+}
+
+static void a_request_that_drips_in_is_cut(void **state) {
+    (void)state;
+    rig_close(rig);
+    tdm_http1_config_t c = rig_config();
+    c.header_ms = 300;
+    c.body_ms = 600;
+    rig = rig_open(&c);
+    assert_in_range(dripped_ms(""), 250, 1500);
+    assert_in_range(dripped_ms("GET /info HTTP/1.1\r\n" HOST "X-Slow: "), 250, 1500);
+    assert_in_range(dripped_ms("POST /echo HTTP/1.1\r\nContent-Length: 60000\r\n" END), 550, 2000);
+    assert_int_equal(refused(TDM_REFUSE_request_timeout), 3);
+    has(client_ask(rig, "GET /info HTTP/1.1\r\n" END), "200 OK");
+}
+
+static void a_long_answer_is_not_overdue(void **state) {
+    (void)state;
+    rig_close(rig);
+    tdm_http1_config_t c = rig_config();
+    c.header_ms = c.body_ms = 100;
+    rig = rig_open(&c);
+    has(client_ask(rig, "GET /stream?8,100000 HTTP/1.1\r\n" END), "data: 7\n\n\r\n0\r\n\r\n");
+    assert_int_equal(refused(TDM_REFUSE_request_timeout), 0);
 }
 
 static void head_sends_no_body(void **state) {
@@ -394,6 +437,8 @@ int main(void) {
         CASE(bodies_together_have_a_bound),
         CASE(a_header_over_the_bound_gets_431),
         CASE(nonsense_is_refused_and_the_next_request_served),
+        CASE(a_request_that_drips_in_is_cut),
+        CASE(a_long_answer_is_not_overdue),
         CASE(head_sends_no_body),
         CASE(options_tells_methods_and_cors),
         CASE(a_refusal_tells_when_to_come_again),

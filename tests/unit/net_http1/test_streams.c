@@ -174,11 +174,11 @@ static void a_full_hangup_lane_is_tried_again(void **state) {
     for (int i = 0; i < CNT; i++) (void)close(fd[i]);
     sleep_us(30000);
     assert_int_equal(tdm_http1_open_cnt(rig_door(rig)), CNT);
-    assert_true(tdm_http1_next_ns(rig_door(rig), 0) < TDM_TIME_NEVER);
+    assert_int_equal(tdm_http1_next_ns(rig_door(rig), 0), TDM_NS_PER_MS);
     rig_hold_hangups(rig, 0);
     assert_true(rig_wait_idle(rig));
     assert_int_equal(rig_hangups(rig), CNT);
-    assert_int_equal(tdm_http1_next_ns(rig_door(rig), 0), TDM_TIME_NEVER);
+    assert_true(tdm_http1_next_ns(rig_door(rig), 0) > TDM_NS_PER_MS);
 }
 
 /* A body of 3 MB goes through a pipe of 16 KiB to a client that reads
@@ -310,7 +310,7 @@ static void no_cut_point_loses_a_slot(void **state) {
     for (int i = 0; i < 2000 && connections() > 0; i++) sleep_us(1000);
     assert_int_equal(connections(), 0);
     assert_true(rig_hangups(rig) <= rig_arrivals(rig));
-    assert_true(rig_arrivals(rig) > 100);
+    assert_true(rig_arrivals(rig) > 20);
     has(client_ask(rig, "GET /stream?3,0 HTTP/1.1\r\n" END), "data: 2\n\n\r\n0\r\n\r\n");
 }
 
