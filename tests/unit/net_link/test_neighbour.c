@@ -194,6 +194,19 @@ static void late_answers_are_gossip(void **state) {
     link_free(l);
 }
 
+static void an_answer_to_everybody_is_gossip(void **state) {
+    (void)state;
+    tdm_link_config_t c = link_config();
+    tdm_link_t *l = link_make(&c, 0);
+    test_frame_t q, a = arp_frame(2, peer_mac, peer4, our4);
+    send(l, 4, peer4, 0);
+    question(l, &q, 0);
+    memcpy(a.b, broadcast_mac, 6);
+    assert_int_equal(offer(l, &a, 0, NULL).kind, TDM_LINK_DROP);
+    assert_null(send(l, 4, peer4, 0));
+    link_free(l);
+}
+
 static void a_flood_of_strangers_keeps_the_table_and_its_users(void **state) {
     (void)state;
     const uint64_t seed = 3;
@@ -232,6 +245,7 @@ int main(void) {
         cmocka_unit_test(configured_gateway_address_needs_no_question),
         cmocka_unit_test(entries_age),
         cmocka_unit_test(late_answers_are_gossip),
+        cmocka_unit_test(an_answer_to_everybody_is_gossip),
         cmocka_unit_test(a_flood_of_strangers_keeps_the_table_and_its_users),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -363,6 +363,34 @@ static void header_length_and_total_length_cannot_lie_together(void **state) {
     link_free(l);
 }
 
+static void the_reserved_flag_must_be_zero(void **state) {
+    (void)state;
+    tdm_link_config_t c = link_config();
+    tdm_link_t *l = link_make(&c, 0);
+    for (uint32_t flags = 0; flags < 8; flags++) {
+        test_frame_t f = udp4_frame(8);
+        put16(f.b + 20, flags << 13);
+        fix4(&f);
+        int is_whole = flags == 0 || flags == 2; /* "don't fragment" or nothing */
+        assert_int_equal(reason_of(l, &f), is_whole ? TDM_REASON_NONE : TDM_DROP_ip_fragment);
+    }
+    link_free(l);
+}
+
+static void a_subnet_of_two_has_no_edges(void **state) {
+    (void)state;
+    tdm_link_config_t c = link_config();
+    c.ipv4_prefix = 31;
+    c.ipv4[3] = 1;
+    tdm_link_t *l = link_make(&c, 0);
+    test_frame_t f = udp4_frame(8);
+    f.b[29] = 0; /* 10.88.0.0 to 10.88.0.1: both hosts (RFC 3021) */
+    f.b[33] = 1;
+    fix4(&f);
+    assert_int_equal(reason_of(l, &f), TDM_REASON_NONE);
+    link_free(l);
+}
+
 static void stations_other_than_us_are_not_ours(void **state) {
     (void)state;
     tdm_link_config_t c = link_config();
@@ -537,6 +565,8 @@ int main(void) {
         cmocka_unit_test(every_cut_of_a_frame_is_dropped),
         cmocka_unit_test(padding_behind_the_packet_is_ignored),
         cmocka_unit_test(header_length_and_total_length_cannot_lie_together),
+        cmocka_unit_test(the_reserved_flag_must_be_zero),
+        cmocka_unit_test(a_subnet_of_two_has_no_edges),
         cmocka_unit_test(stations_other_than_us_are_not_ours),
         cmocka_unit_test(sources_that_no_reply_may_reach_are_refused),
         cmocka_unit_test(udp_checksum_zero_means_none_over_ipv4_only),
