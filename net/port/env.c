@@ -68,10 +68,8 @@ tdm_status_t tdm_port_env_start(const tdm_port_env_config_t *config, tdm_error_t
     cpu_set_t before;
     if (pthread_getaffinity_np(pthread_self(), sizeof before, &before) != 0) CPU_ZERO(&before);
     char prefix[80], memory[16], cpu[16];
-    if (config->file_prefix != NULL)
-        snprintf(prefix, sizeof prefix, "--file-prefix=%.60s", config->file_prefix);
-    else
-        snprintf(prefix, sizeof prefix, "--file-prefix=tandem%ld", (long)getpid());
+    snprintf(prefix, sizeof prefix, "--file-prefix=%.60s",
+             config->file_prefix != NULL ? config->file_prefix : "tandem");
     snprintf(memory, sizeof memory, "%u", config->memory_mb);
     snprintf(cpu, sizeof cpu, "%u", first_cpu(&before));
 
@@ -116,5 +114,8 @@ tdm_status_t tdm_port_env_start(const tdm_port_env_config_t *config, tdm_error_t
 }
 
 void tdm_port_env_stop(void) {
+    char dir[256];
+    snprintf(dir, sizeof dir, "%s", rte_eal_get_runtime_dir());
     rte_eal_cleanup();
+    (void)rmdir(dir); /* EAL makes it even where it shares nothing */
 }

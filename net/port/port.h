@@ -40,7 +40,7 @@ typedef struct tdm_port_env_config {
     uint8_t is_no_huge; /* ordinary pages: only where the operator asked */
     uint8_t is_debug;   /* let EAL talk on stderr */
     uint16_t reserved;
-    const char *file_prefix; /* NULL: "tandem" and the process id */
+    const char *file_prefix; /* NULL: "tandem"; nothing is shared under it */
 } tdm_port_env_config_t;
 
 /* tdm_port_memory_mb: what a port with mbuf_cnt buffers of mtu bytes
