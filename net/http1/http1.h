@@ -77,12 +77,11 @@ typedef struct tdm_http1_config {
     uint32_t slot_cnt;   /* exchanges at once, in [1, 65536] */
     uint32_t conn_max;   /* connections, in [1, 16384] */
     uint32_t conn_per_address_max;
-    uint32_t header_max; /* bytes of all header fields of a request */
-    uint32_t pipe_sz;    /* bytes of each reply pipe, a power of two */
-    uint32_t
-        header_ms;    /* a header is whole this long after accept or its first line; 0: never due */
-    uint32_t body_ms; /* and the body this long after the header; 0: never due */
-    uint32_t idle_s;  /* a silent connection is closed after this; 0: never */
+    uint32_t header_max;      /* bytes of all header fields of a request */
+    uint32_t pipe_sz;         /* bytes of each reply pipe, a power of two */
+    uint32_t header_ms;       /* accept or first line to the end of the header; 0: no bound */
+    uint32_t body_ms;         /* end of the header to the end of the body; 0: no bound */
+    uint32_t idle_s;          /* a silent connection is closed after this; 0: never */
     uint32_t egress_batch;    /* egress words of one poll */
     uint64_t body_max;        /* bytes of one request body */
     uint64_t body_total_max;  /* bytes of all bodies held at once */
@@ -90,8 +89,9 @@ typedef struct tdm_http1_config {
 } tdm_http1_config_t;
 
 /* tdm_http1_config_default: loopback, port 8080, door 0, 256 slots, 512
-   connections (64 per address), 16 KiB of header, pipes of 256 KiB, 5 s for
-   a header, 30 s for a body, 15 s idle, 4 MiB per body and 64 MiB in all, origin "*". */
+   connections (64 per address), 16 KiB of header, pipes of 256 KiB, 5 s
+   for a header, 30 s for a body, 15 s idle, 4 MiB per body and 64 MiB in
+   all, origin "*". */
 void tdm_http1_config_default(tdm_http1_config_t *config);
 
 typedef struct tdm_http1_wires {

@@ -43,6 +43,7 @@ struct rig {
     tdm_block_t block, poll_block;
     pthread_t api, mgmt;
     uint32_t stop_api, stop_mgmt, is_held;
+    int is_v6;
     uint64_t arrival_cnt, hangup_cnt;
     int64_t hangup_ns;
     call_t call[CALL_MAX];
@@ -267,6 +268,7 @@ static rig_t *open_rig(const tdm_http1_config_t *config, tdm_http1_page_fn *page
     }
     tdm_ring_init(&rig->egress, egress, API_CNT, &rig->bell);
     tdm_error_t err = {0};
+    rig->is_v6 = strchr(c.address, ':') != NULL;
     if (tdm_http1_open(&c, &w, &rig->door, &err) != TDM_OK) {
         fprintf(stderr, "%s\n", err.text);
         abort();
@@ -347,11 +349,15 @@ uint64_t rig_observations(rig_t *rig, tdm_metric_t metric) {
 /* --- client ------------------------------------------------------------- */
 
 int client_connect(rig_t *rig) {
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    struct sockaddr_in in = {.sin_family = AF_INET,
-                             .sin_port = htons(tdm_http1_port(rig->door)),
-                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    TDM_CHECK(fd >= 0 && connect(fd, (struct sockaddr *)&in, sizeof in) == 0);
+    uint16_t port = htons(tdm_http1_port(rig->door));
+    struct sockaddr_in in = {
+        .sin_family = AF_INET, .sin_port = port, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr_in6 in6 = {
+        .sin6_family = AF_INET6, .sin6_port = port, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
+    int fd = socket(rig->is_v6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    TDM_CHECK(fd >= 0);
+    const struct sockaddr *addr = rig->is_v6 ? (const void *)&in6 : (const void *)&in;
+    TDM_CHECK(connect(fd, addr, rig->is_v6 ? sizeof in6 : sizeof in) == 0);
     return fd;
 }
 

@@ -13,6 +13,7 @@
 
 #include "appliance/base/clock.h"
 
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -403,6 +404,27 @@ static void an_address_that_is_none_is_refused_by_name(void **state) {
     assert_null(door);
 }
 
+static int has_ipv6(void) {
+    struct sockaddr_in6 in6 = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
+    int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int is_there = fd >= 0 && bind(fd, (struct sockaddr *)&in6, sizeof in6) == 0;
+    if (fd >= 0) (void)close(fd);
+    return is_there;
+}
+
+static void the_door_speaks_ipv6(void **state) {
+    (void)state;
+    if (!has_ipv6()) {
+        print_message("this host has no IPv6 loopback: not tried\n");
+        return;
+    }
+    rig_close(rig);
+    tdm_http1_config_t c = rig_config();
+    c.address = "::1";
+    rig = rig_open(&c);
+    has(client_ask(rig, "GET /info HTTP/1.1\r\n" END), "trusted 1\n");
+}
+
 static void curl_gets_an_answer(void **state) {
     (void)state;
     char command[256];
@@ -445,6 +467,7 @@ int main(void) {
         CASE(connections_over_the_bound_are_closed),
         CASE(exchanges_over_the_bound_get_503),
         CASE(an_address_that_is_none_is_refused_by_name),
+        CASE(the_door_speaks_ipv6),
         CASE(curl_gets_an_answer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
