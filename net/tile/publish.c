@@ -62,23 +62,9 @@ static void publish_http(tdm_net_tile_t *t) {
     tdm_count_to(b, TDM_METRIC_disconnects_total, TDM_LABEL_DOOR_h3, t->n.disconnects);
 }
 
-/* publish_rings reports the ring that ends here; those that start here
-   are their consumers' to report. */
-static void publish_rings(tdm_net_tile_t *t) {
-    tdm_block_t *b = t->c.block;
-    const tdm_ring_t *r = t->c.egress;
-    tdm_gauge_set(b, TDM_METRIC_ring_entries, TDM_LABEL_RING_egress, tdm_ring_cnt(r));
-    tdm_gauge_set(b, TDM_METRIC_ring_capacity_entries, TDM_LABEL_RING_egress, tdm_ring_capacity(r));
-    tdm_gauge_set(b, TDM_METRIC_ring_high_watermark_entries, TDM_LABEL_RING_egress,
-                  tdm_ring_high_water(r));
-    tdm_count_to(b, TDM_METRIC_ring_enqueue_failures_total, TDM_LABEL_RING_egress,
-                 tdm_ring_full_cnt(r));
-}
-
 void tdm_net_tile_publish(tdm_net_tile_t *t) {
     publish_net(t);
     publish_http(t);
-    publish_rings(t);
 }
 
 int tdm_net_tile_is_conserved(tdm_net_tile_t *t) {
