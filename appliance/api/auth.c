@@ -13,7 +13,7 @@
 void tdm_auth_init(tdm_auth_t *a) {
     memset(a, 0, sizeof *a);
     a->tenant_cnt = 1;
-    strcpy(a->tenant_name[0], "open");
+    memcpy(a->tenant_name[0], "open", 5);
 }
 
 static int is_blank(char c) {

@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Goal: every path, method, media type, key and document has its answer. */
+#include "tests/unit/api/rig.h"
+
+#include <jansson.h>
+
+#define CHAT "/v1/chat/completions"
+#define COMP "/v1/completions"
+
+static const char *code_of(const rig_exchange_t *e) {
+    static char code[64];
+    json_t *v = json_loads(e->text, 0, NULL);
+    assert_non_null(v);
+    (void)snprintf(code, sizeof code, "%s",
+                   json_string_value(json_object_get(json_object_get(v, "error"), "code")));
+    json_decref(v);
+    return code;
+}
+
+static void get_routes_answer(void **state) {
+    (void)state;
+    static const struct {
+        const char *path;
+        uint16_t status;
+        const char *text;
+    } c[] = {
+        {"/health", 200, "{\"status\":\"ok\"}"},
+        {"/ready", 200, "{\"status\":\"ready\"}"},
+        {"/version", 200, "{\"version\":\"0.1.0\"}"},
+        {"/v1/models/tiny", 200,
+         "{\"id\":\"tiny\",\"object\":\"model\",\"created\":1700000005,\"owned_by\":\"tandem\","
+         "\"max_model_len\":512}"},
+        {"/v1/models/org/tiny-alias", 200,
+         "{\"id\":\"org/tiny-alias\",\"object\":\"model\",\"created\":1700000005,"
+         "\"owned_by\":\"tandem\",\"max_model_len\":512}"},
+        {"/v1/models/org%2Ftiny-alias", 200,
+         "{\"id\":\"org/tiny-alias\",\"object\":\"model\",\"created\":1700000005,"
+         "\"owned_by\":\"tandem\",\"max_model_len\":512}"},
+        {"/v1/models", 200,
+         "{\"object\":\"list\",\"data\":[{\"id\":\"tiny\",\"object\":\"model\",\"created\":"
+         "1700000005,\"owned_by\":\"tandem\",\"max_model_len\":512},{\"id\":\"org/tiny-alias\","
+         "\"object\":\"model\",\"created\":1700000005,\"owned_by\":\"tandem\","
+         "\"max_model_len\":512}]}"},
+    };
+    rig_t r;
+    rig_default(&r);
+    rig_start(&r);
+    for (uint32_t i = 0; i < TDM_COUNT_OF(c); i++) {
+        rig_exchange_t *e = rig_get(&r, c[i].path);
+        assert_int_equal(e->x.head.status, c[i].status);
+        assert_string_equal(e->text, c[i].text);
+        assert_int_equal(e->x.head.content_sz, e->text_sz);
+        assert_string_equal(e->x.head.request_id, "rq");
+        assert_int_equal(e->end_cnt, 1);
+        /* HEAD: the same head and no byte */
+        int64_t content_sz = e->x.head.content_sz;
+        e = rig_exchange_fresh(&r, 0);
+        e->x.method = TDM_METHOD_HEAD;
+        strcpy(e->x.path, c[i].path);
+        rig_push(&r, e);
+        rig_settle(&r);
+        assert_int_equal(e->x.head.status, c[i].status);
+        assert_int_equal(e->x.head.content_sz, content_sz);
+        assert_int_equal(e->text_sz, 0);
+        assert_int_equal(e->end_cnt, 1);
+    }
+    rig_stop(&r);
+}
+
+static void wrong_paths_and_methods_are_told_so(void **state) {
+    (void)state;
+    static const struct {
+        const char *path;
+        tdm_method_t method;
+        tdm_reason_t reason;
+        uint16_t allow;
+        const char *hint;
+    } c[] = {
+        {"/", TDM_METHOD_GET, TDM_REFUSE_not_found, 0, NULL},
+        {"/nowhere", TDM_METHOD_POST, TDM_REFUSE_not_found, 0, NULL},
+        {"/v1", TDM_METHOD_GET, TDM_REFUSE_not_found, 0, NULL},
+        {"/v1/models/", TDM_METHOD_GET, TDM_REFUSE_not_found, 0, NULL},
+        {"/v1/models/gpt-4", TDM_METHOD_GET, TDM_REFUSE_model_not_found, 0, NULL},
+        {"/v1/models/%zz", TDM_METHOD_GET, TDM_REFUSE_model_not_found, 0, NULL},
+        {"/v1/models/tiny%00", TDM_METHOD_GET, TDM_REFUSE_model_not_found, 0, NULL},
+        {"/v1/../health", TDM_METHOD_GET, TDM_REFUSE_not_found, 0, NULL},
+        {"/chat/completions", TDM_METHOD_POST, TDM_REFUSE_not_found, 0, CHAT},
+        {"/completions", TDM_METHOD_POST, TDM_REFUSE_not_found, 0, COMP},
+        {"/models", TDM_METHOD_GET, TDM_REFUSE_not_found, 0, "/v1/models"},
+        {CHAT, TDM_METHOD_GET, TDM_REFUSE_method_not_allowed, 4 | 8, NULL},
+        {CHAT, TDM_METHOD_OTHER, TDM_REFUSE_method_not_allowed, 4 | 8, NULL},
+        {COMP, TDM_METHOD_HEAD, TDM_REFUSE_method_not_allowed, 4 | 8, NULL},
+        {"/v1/models", TDM_METHOD_POST, TDM_REFUSE_method_not_allowed, 1 | 2 | 8, NULL},
+        {"/health", TDM_METHOD_POST, TDM_REFUSE_method_not_allowed, 1 | 2 | 8, NULL},
+        {"/tokenize", TDM_METHOD_GET, TDM_REFUSE_method_not_allowed, 4 | 8, NULL},
+    };
+    rig_t r;
+    rig_default(&r);
+    rig_start(&r);
+    for (uint32_t i = 0; i < TDM_COUNT_OF(c); i++) {
+        rig_exchange_t *e = rig_exchange_fresh(&r, 0);
+        e->x.method = (uint16_t)c[i].method;
+        strcpy(e->x.path, c[i].path);
+        rig_push(&r, e);
+        rig_settle(&r);
+        assert_int_equal(e->x.head.status, tdm_reason_http(c[i].reason));
+        assert_int_equal(e->x.head.allow, c[i].allow);
+        assert_int_equal(e->end_cnt, 1);
+        if (c[i].method == TDM_METHOD_HEAD) continue;
+        assert_string_equal(code_of(e), tdm_reason_name(c[i].reason));
+        assert_true(!c[i].hint || strstr(e->text, c[i].hint));
+    }
+    rig_stop(&r);
+}
+
+static void media_types_other_than_json_are_refused(void **state) {
+    (void)state;
+    static const struct {
+        const char *type;
+        uint16_t status;
+    } c[] = {{"", 0},
+             {"application/json", 0},
+             {"application/json; charset=utf-8", 0},
+             {"Application/JSON;charset=x", 0},
+             {"application/jsonp", 415},
+             {"text/plain", 415},
+             {"application/x-www-form-urlencoded", 415},
+             {"multipart/form-data; boundary=application/json", 415}};
+    rig_t r;
+    rig_default(&r);
+    rig_start(&r);
+    for (uint32_t i = 0; i < TDM_COUNT_OF(c); i++) {
+        rig_exchange_t *e = rig_exchange_fresh(&r, 0);
+        strcpy(e->x.path, COMP);
+        strcpy(e->x.content_type, c[i].type);
+        rig_body(e, "{\"prompt\":\"a\"}", 14);
+        rig_push(&r, e);
+        rig_settle(&r);
+        const tdm_request_t *q = rig_submit(&r);
+        assert_true((q != NULL) == (c[i].status == 0));
+        if (q) rig_serve(&r, q, "x", TDM_FINISH_STOP);
+        assert_int_equal(e->x.head.status, q ? 200 : 415);
+        assert_true(q ||
+                    strcmp(code_of(e), tdm_reason_name(TDM_REFUSE_unsupported_media_type)) == 0);
+    }
+    rig_stop(&r);
+}
+
+static void what_the_door_refused_is_said_as_it_is(void **state) {
+    (void)state;
+    rig_t r;
+    rig_default(&r);
+    rig_start(&r);
+    static const tdm_reason_t reason[] = {TDM_REFUSE_body_too_large, TDM_REFUSE_bad_request,
+                                          TDM_REFUSE_request_timeout, TDM_REFUSE_exchange_limit};
+    for (uint32_t i = 0; i < TDM_COUNT_OF(reason); i++) {
+        rig_exchange_t *e = rig_exchange_fresh(&r, 1);
+        strcpy(e->x.path, COMP);
+        e->x.refuse = (uint16_t)reason[i];
+        rig_push(&r, e);
+        rig_settle(&r);
+        assert_int_equal(e->x.head.status, tdm_reason_http(reason[i]));
+        assert_string_equal(code_of(e), tdm_reason_name(reason[i]));
+    }
+    rig_exchange_t *e = rig_exchange_fresh(&r, 1);
+    strcpy(e->x.path, COMP);
+    e->x.is_truncated = 1;
+    rig_push(&r, e);
+    rig_settle(&r);
+    assert_int_equal(e->x.head.status, 431);
+    assert_string_equal(code_of(e), tdm_reason_name(TDM_REFUSE_header_too_large));
+    rig_stop(&r);
+}
+
+static void documents_come_through_their_door_only(void **state) {
+    (void)state;
+    rig_t r;
+    rig_default(&r);
+    r.documents = 200 * 1024; /* more than a pipe holds */
+    rig_start(&r);
+    rig_exchange_t *e = rig_exchange_fresh(&r, 1);
+    e->x.method = TDM_METHOD_GET;
+    strcpy(e->x.path, "/metrics");
+    strcpy(e->x.accept, "application/openmetrics-text;version=1.0.0");
+    rig_push(&r, e);
+    rig_settle(&r);
+    assert_int_equal(e->x.head.status, 200);
+    assert_int_equal(e->x.head.content_type, TDM_CONTENT_OPENMETRICS);
+    assert_int_equal(e->text_sz, 200 * 1024);
+    assert_int_equal(e->x.head.content_sz, 200 * 1024);
+    assert_int_equal(e->end_cnt, 1);
+    assert_int_equal(rig_get(&r, "/other")->x.head.status, 404);
+    /* the HTTP/3 door serves none by default */
+    e = rig_exchange_fresh(&r, 0);
+    e->x.method = TDM_METHOD_GET;
+    strcpy(e->x.path, "/metrics");
+    rig_push(&r, e);
+    rig_settle(&r);
+    assert_int_equal(e->x.head.status, 404);
+    /* two at once, a third waits for neither; a hang-up frees its place */
+    rig_exchange_t *stuck[3];
+    for (uint32_t i = 0; i < 3; i++) {
+        stuck[i] = rig_exchange_fresh(&r, 1);
+        stuck[i]->x.method = TDM_METHOD_GET;
+        stuck[i]->is_stuck = 1;
+        strcpy(stuck[i]->x.path, "/metrics");
+        rig_push(&r, stuck[i]);
+    }
+    rig_settle(&r);
+    assert_int_equal(stuck[1]->end_cnt, 0);
+    assert_int_equal(stuck[2]->x.head.status, 503);
+    assert_true(tdm_api_tile_next_ns(r.tile, r.now_ns) < TDM_TIME_NEVER);
+    rig_hang_up(&r, stuck[0]);
+    rig_settle(&r);
+    assert_true(stuck[0]->flags & TDM_EGRESS_ABORT);
+    stuck[1]->is_stuck = 0;
+    rig_settle(&r);
+    assert_int_equal(stuck[1]->text_sz, 200 * 1024);
+    assert_int_equal(rig_get(&r, "/metrics")->x.head.status, 200);
+    rig_stop(&r);
+}
+
+static void keys_open_what_needs_them(void **state) {
+    (void)state;
+    static const struct {
+        const char *path;
+        const char *authorization;
+        int is_trusted;
+        uint16_t status;
+    } c[] = {
+        {"/v1/models", "Bearer k", 0, 200},
+        {"/v1/models", "bearer   k", 0, 200},
+        {"/v1/models", "Bearer K", 0, 401},
+        {"/v1/models", "Bearer k ", 0, 401},
+        {"/v1/models", "Basic k", 0, 401},
+        {"/v1/models", "k", 0, 401},
+        {"/v1/models", "", 1, 401},
+        {"/v1/models", "Bearer ", 0, 401},
+        {"/health", "", 0, 200},
+        {"/ready", "", 0, 200},
+        {"/version", "", 0, 200},
+    };
+    rig_t r;
+    rig_default(&r);
+    rig_start(&r);
+    rig_exchange_t *e = rig_exchange_fresh(&r, 0);
+    e->x.method = TDM_METHOD_GET;
+    e->x.is_trusted_peer = 0;
+    strcpy(e->x.path, "/v1/models");
+    strcpy(e->x.authorization, "Bearer anything");
+    rig_push(&r, e);
+    rig_settle(&r);
+    assert_int_equal(e->x.head.status, 401); /* no key configured: trusted peers only */
+    assert_string_equal(code_of(e), "auth");
+    tdm_error_t err = {0};
+    static const char keys[] =
+        "t 8254c329a92850f6d539dd376f4816ee2764517da5e0235514af433164480d7a\n";
+    assert_int_equal(tdm_auth_parse(&r.auth, keys, sizeof keys - 1, &err), TDM_OK);
+    for (uint32_t i = 0; i < TDM_COUNT_OF(c); i++) {
+        e = rig_exchange_fresh(&r, 0);
+        e->x.method = TDM_METHOD_GET;
+        e->x.is_trusted_peer = (uint16_t)c[i].is_trusted;
+        strcpy(e->x.path, c[i].path);
+        strcpy(e->x.authorization, c[i].authorization);
+        rig_push(&r, e);
+        rig_settle(&r);
+        assert_int_equal(e->x.head.status, c[i].status);
+    }
+    rig_stop(&r);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(get_routes_answer),
+        cmocka_unit_test(wrong_paths_and_methods_are_told_so),
+        cmocka_unit_test(media_types_other_than_json_are_refused),
+        cmocka_unit_test(what_the_door_refused_is_said_as_it_is),
+        cmocka_unit_test(documents_come_through_their_door_only),
+        cmocka_unit_test(keys_open_what_needs_them),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
