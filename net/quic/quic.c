@@ -8,6 +8,8 @@
 /* Timers and backlog entries of one poll: the rest waits for the next. */
 #define EXPIRE_PER_POLL  64u
 #define BACKLOG_PER_POLL 4u
+/* Slots that are looked at for one tombstone to end early. */
+#define RECLAIM_VISIT 256u
 /* Connections one output call may visit in vain before it answers 0. */
 #define VISIT_PER_OUTPUT 16u
 
@@ -200,11 +202,13 @@ tdm_reason_t tdm_quic_input(tdm_quic_t *q, const tdm_datagram_t *dg, int64_t now
 
 /* --- poll ------------------------------------------------------------- */
 
-/* reclaim ends the oldest-due tombstone early, for a new connection. */
+/* reclaim ends a tombstone early, for a new connection. */
 static void reclaim(tdm_quic_t *q) {
-    for (uint32_t i = 0; i < q->cfg.connection_max; i++) {
-        if (q->conn[i].state != CONN_CLOSING) continue;
-        conn_free(&q->conn[i]);
+    for (uint32_t i = 0; i < RECLAIM_VISIT; i++) {
+        tdm_quic_conn_t *c = &q->conn[q->reclaim_cursor];
+        q->reclaim_cursor = (q->reclaim_cursor + 1u) % q->cfg.connection_max;
+        if (c->state != CONN_CLOSING) continue;
+        conn_free(c);
         return;
     }
 }

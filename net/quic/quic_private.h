@@ -217,6 +217,7 @@ struct tdm_quic {
     uint32_t ready_head;
     uint32_t ready_tail;
     uint32_t closing_cnt;
+    uint32_t reclaim_cursor;
     int64_t now_ns; /* of the call that runs */
 };
 
