@@ -49,7 +49,6 @@ typedef struct tdm_seq {
     const tdm_request_t *request; /* api's, readable until END is popped */
     tdm_handle_t handle;
     uint64_t order; /* of acceptance, from 1 */
-    int64_t arrival_ns;
     int64_t accepted_ns;
     int64_t deadline_ns; /* of the first token: the request's or its class's */
     int64_t served_ns;   /* when a token of it was last planned, else accepted_ns */

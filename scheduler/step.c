@@ -86,7 +86,7 @@ tdm_status_t tdm_sched_init(void *mem, const tdm_sched_sizes_t *sizes, const tdm
     lay_out(&c, s, sizes);
     s->sizes = *sizes;
     s->live = *live;
-    s->now_ns = INT64_MIN;
+    s->now_ns = 0;
     memset(s->seq, 0, s->seq_cnt * sizeof *s->seq);
     for (uint32_t i = 0; i < s->seq_cnt; i++)
         s->seq[i].next = i + 1u < s->seq_cnt ? i + 1u : TDM_SEQ_NONE;
@@ -177,10 +177,13 @@ void tdm_sched_end(tdm_sched_t *s, uint32_t idx, tdm_seq_state_t state, tdm_fini
 
 /* --- submit and control ------------------------------------------------- */
 
+/* deadline_of: of the first token, the earlier of the client's own and its
+   class's.  An arrival outside the last hour is a broken clock, not a
+   claim to urgency. */
 static int64_t deadline_of(const tdm_sched_t *s, const tdm_request_t *request) {
-    int64_t ttft = s->live.class_of[request->slo_class].ttft_ns;
-    int64_t own = request->arrival_ns < INT64_MAX / 2 ? request->arrival_ns + ttft : INT64_MAX / 2;
-    return TDM_MIN(own, request->deadline_ns);
+    int64_t arrival = TDM_MIN(request->arrival_ns, s->now_ns);
+    if (arrival < s->now_ns - 3600 * TDM_NS_PER_S) arrival = s->now_ns;
+    return TDM_MIN(arrival + s->live.class_of[request->slo_class].ttft_ns, request->deadline_ns);
 }
 
 static void accept(tdm_sched_t *s, const tdm_request_t *request) {
@@ -192,7 +195,6 @@ static void accept(tdm_sched_t *s, const tdm_request_t *request) {
     *q = (tdm_seq_t){.request = request,
                      .handle = request->handle,
                      .order = ++s->order,
-                     .arrival_ns = request->arrival_ns,
                      .accepted_ns = s->now_ns,
                      .deadline_ns = deadline_of(s, request),
                      .served_ns = s->now_ns,

@@ -83,37 +83,46 @@ static void revive(world_t *w, tdm_rng_t *r) {
     world_up(w);
 }
 
-static void act(world_t *w, tdm_rng_t *r) {
-    uint32_t what = tdm_rng_below(r, 100);
-    world_ask_t ask = random_ask(r, w);
-    w->turn++;
-    if (what < 30)
-        world_submit(w, &ask);
-    else if (what < 37 && w->next_id > 0)
-        world_control(w, tdm_rng_below(r, w->next_id), TDM_CONTROL_CANCEL);
-    else if (what < 40 && w->next_id > 0)
-        world_control(w, w->next_id - 1u, TDM_CONTROL_STOP_HIT);
-    else if (what < 60)
-        world_plan(w);
-    else if (what < 85)
-        world_turn(w);
-    else if (what < 88 && w->is_up)
-        world_kill(w);
-    else if (what < 92 && !w->is_up)
-        revive(w, r);
-    else if (what < 94)
-        w->slow = chance(r, 50) ? 1.0 : 0.1 * between(r, 1, 60);
-    else if (what < 96)
-        w->is_deaf[ask.api] = chance(r, 50);
-    else if (what < 97)
-        world_watch(w, w->now_ns + between(r, 0, 2000) * TDM_NS_PER_MS);
-    else if (what < 98)
-        tdm_sched_drain_set(w->sched, chance(r, 30));
-    else if (what < 99) {
+/* trouble is what a quiet day does not have. */
+static void trouble(world_t *w, tdm_rng_t *r) {
+    switch (tdm_rng_below(r, 7)) {
+    case 0:
+    case 1:
+        if (w->is_up) world_kill(w);
+        break;
+    case 2: w->slow = chance(r, 50) ? 1.0 : 0.1 * between(r, 1, 60); break;
+    case 3: w->is_deaf[tdm_rng_below(r, w->sizes.api_cnt)] = chance(r, 50); break;
+    case 4: world_watch(w, w->now_ns + between(r, 0, 2000) * TDM_NS_PER_MS); break;
+    case 5: tdm_sched_drain_set(w->sched, chance(r, 15)); break;
+    default:
         random_live(r, &w->live);
         tdm_sched_live_set(w->sched, &w->live);
-    } else
+        break;
+    }
+}
+
+static void act(world_t *w, tdm_rng_t *r) {
+    uint32_t what = tdm_rng_below(r, 100);
+    w->turn++;
+    if (what < 30) {
+        world_ask_t ask = random_ask(r, w);
+        world_submit(w, &ask);
+    } else if (what < 38 && w->next_id > 0) {
+        world_control(w, tdm_rng_below(r, w->next_id), TDM_CONTROL_CANCEL);
+    } else if (what < 40 && w->next_id > 0) {
+        world_control(w, w->next_id - 1u, TDM_CONTROL_STOP_HIT);
+    } else if (what < 60) {
+        world_plan(w);
+    } else if (what < 92) {
+        if (w->is_up || chance(r, 80))
+            world_turn(w);
+        else
+            revive(w, r);
+    } else if (what < 93) {
         w->now_ns += between(r, 0, 100) * TDM_NS_PER_MS;
+    } else {
+        trouble(w, r);
+    }
     world_check(w);
 }
 
