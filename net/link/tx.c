@@ -89,16 +89,15 @@ static uint32_t udp_frame(const tdm_link_t *l, const uint8_t *mac, const tdm_end
 tdm_reason_t tdm_link_udp_wrap(tdm_link_t *l, const tdm_endpoint_t *remote, uint16_t local_port,
                                uint32_t ecn, uint8_t *payload, uint32_t payload_sz, int64_t now_ns,
                                uint32_t *header_sz) {
-    tdm_reason_t reason = TDM_REASON_NONE;
-    const uint8_t *mac = NULL;
     l->n.tx_offered++;
-    if (payload_sz > tdm_link_payload_max(l, remote->version))
-        reason = TDM_DROP_datagram_too_long;
-    else if ((mac = neighbour_resolve(l, remote, now_ns)) == NULL)
-        reason = TDM_DROP_neighbour_unknown;
-    if (reason != TDM_REASON_NONE) {
-        l->n.tx_drop[reason]++;
-        return reason;
+    if (payload_sz > tdm_link_payload_max(l, remote->version)) {
+        l->n.tx_drop[TDM_DROP_datagram_too_long]++;
+        return TDM_DROP_datagram_too_long;
+    }
+    const uint8_t *mac = neighbour_resolve(l, remote, now_ns);
+    if (mac == NULL) {
+        l->n.tx_drop[TDM_DROP_neighbour_unknown]++;
+        return TDM_DROP_neighbour_unknown;
     }
     l->n.tx_datagrams++;
     *header_sz = udp_frame(l, mac, remote, local_port, ecn, payload, payload_sz);

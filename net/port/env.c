@@ -4,6 +4,7 @@
 #include "appliance/base/arena.h"
 #include "appliance/base/size.h"
 
+#include <inttypes.h>
 #include <pthread.h>
 #include <rte_eal.h>
 #include <rte_errno.h>
@@ -42,11 +43,10 @@ static tdm_status_t hugepages_check(uint32_t memory_mb, tdm_error_t *err) {
     uint64_t need_cnt = tdm_ceil_div((uint64_t)memory_mb * MIB, page_sz);
     if (free_cnt >= need_cnt) return TDM_OK;
     return tdm_error_set(err, TDM_ERR_NOMEM,
-                         "hugepages: have %llu free of %llu, need %llu of %llu KiB for packets; "
-                         "sysctl -w vm.nr_hugepages=%llu",
-                         (unsigned long long)free_cnt, (unsigned long long)total_cnt,
-                         (unsigned long long)need_cnt, (unsigned long long)(page_sz / 1024),
-                         (unsigned long long)(total_cnt - free_cnt + need_cnt));
+                         "hugepages: have %" PRIu64 " free of %" PRIu64 ", need %" PRIu64
+                         " of %" PRIu64 " KiB for packets; sysctl -w vm.nr_hugepages=%" PRIu64,
+                         free_cnt, total_cnt, need_cnt, page_sz / 1024,
+                         total_cnt - free_cnt + need_cnt);
 }
 
 static uint32_t first_cpu(const cpu_set_t *set) {

@@ -103,22 +103,28 @@ int tdm_port_rx_fd(const tdm_port_t *p) {
 
 /* --- hot path ------------------------------------------------------- */
 
+static uint64_t bytes_of(struct rte_mbuf *const *m, uint32_t cnt) {
+    uint64_t sz = 0;
+    for (uint32_t i = 0; i < cnt; i++) sz += rte_pktmbuf_pkt_len(m[i]);
+    return sz;
+}
+
 uint32_t tdm_port_rx(tdm_port_t *p, struct rte_mbuf **m, uint32_t cnt) {
     uint32_t got = p->ops->rx(p, m, TDM_MIN(cnt, TDM_PORT_BURST_MAX));
     p->n.rx_frames += got;
-    for (uint32_t i = 0; i < got; i++) p->n.rx_bytes += rte_pktmbuf_pkt_len(m[i]);
+    p->n.rx_bytes += bytes_of(m, got);
     return got;
 }
 
 uint32_t tdm_port_tx(tdm_port_t *p, struct rte_mbuf **m, uint32_t cnt) {
     uint32_t sent = 0;
     for (uint32_t attempt = 0; sent < cnt && attempt < TX_ATTEMPT_MAX; attempt++) {
-        /* The device may free what it takes, so sizes are read before. */
-        uint32_t sz[TDM_PORT_BURST_MAX];
         uint32_t offer = TDM_MIN(cnt - sent, TDM_PORT_BURST_MAX);
-        for (uint32_t i = 0; i < offer; i++) sz[i] = rte_pktmbuf_pkt_len(m[sent + i]);
+        /* The device may free what it takes: bytes are counted before,
+           and those that stayed ours taken off again. */
+        p->n.tx_bytes += bytes_of(m + sent, offer);
         uint32_t taken = p->ops->tx(p, m + sent, offer);
-        for (uint32_t i = 0; i < taken; i++) p->n.tx_bytes += sz[i];
+        p->n.tx_bytes -= bytes_of(m + sent + taken, offer - taken);
         sent += taken;
         if (taken > 0) attempt = 0;
     }

@@ -152,6 +152,7 @@ static void a_capture_is_answered_byte_for_byte(void **state) {
     while ((cnt = tdm_port_rx(port, m, TDM_PORT_BURST_MAX)) > 0) {
         for (uint32_t i = 0; i < cnt; i++, seen++) {
             struct rte_mbuf *r = tdm_port_mbuf_alloc(port);
+            assert_non_null(r);
             tdm_link_verdict_t v =
                 tdm_link_rx(l, rte_pktmbuf_mtod(m[i], uint8_t *), rte_pktmbuf_data_len(m[i]),
                             rte_pktmbuf_mtod(r, uint8_t *), rte_pktmbuf_tailroom(r), 0);

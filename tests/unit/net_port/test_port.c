@@ -142,6 +142,7 @@ static void an_mbuf_has_its_headroom_and_a_whole_mtu(void **state) {
         c.mtu = (uint16_t)mtu;
         assert_int_equal(tdm_port_open(&c, &p, &err), TDM_OK);
         struct rte_mbuf *m = tdm_port_mbuf_alloc(p);
+        assert_non_null(m);
         assert_true(rte_pktmbuf_headroom(m) >= TDM_PORT_HEADROOM);
         assert_true(rte_pktmbuf_tailroom(m) >= mtu + 18);
         rte_pktmbuf_free(m);
@@ -152,7 +153,7 @@ static void an_mbuf_has_its_headroom_and_a_whole_mtu(void **state) {
 static void an_empty_pool_is_counted_and_recovers(void **state) {
     (void)state;
     static const uint8_t frame[60];
-    struct rte_mbuf *m[MBUF_CNT + 1];
+    struct rte_mbuf *m[MBUF_CNT + 1] = {0};
     tdm_port_t *p = NULL;
     tdm_error_t err = {0};
     tdm_port_stats_t s;
@@ -185,6 +186,7 @@ static void a_full_transmit_queue_frees_what_it_cannot_take(void **state) {
         struct rte_mbuf *m[20];
         for (uint32_t k = 0; k < 20; k++) {
             m[k] = tdm_port_mbuf_alloc(p);
+            assert_non_null(m[k]);
             rte_pktmbuf_append(m[k], 60);
         }
         taken += tdm_port_tx(p, m, 20);

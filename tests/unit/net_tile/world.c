@@ -167,7 +167,7 @@ static void job_start(world_t *w, const tdm_arrival_t *a) {
     if (strcmp(x->path, "/stream") == 0) {
         char digits[12] = {0};
         memcpy(digits, x->body, TDM_MIN(x->body_sz, sizeof digits - 1));
-        j->left = (uint32_t)atoi(digits);
+        j->left = (uint32_t)strtoul(digits, NULL, 10);
         x->head.is_stream = 1;
     } else if (strcmp(x->path, "/hang") == 0) {
         j->is_hanging = 1;
