@@ -2,10 +2,17 @@
 #include "scheduler/predict.h"
 
 /* LEARN weighs the newest iteration.  Higher follows a power cap sooner
-   but lets one interrupted iteration shrink the next prefills; at 1/8 a
-   step is 90 % followed after 17 iterations.  A guess, to be replaced by
-   the quantile tracker. */
+   but lets one interrupted iteration shrink the next prefills.
+   SURPRISE bounds how far one iteration may lie from what is believed:
+   together they move a correction by at most an eighth per iteration, so
+   a lone spike cannot keep a route from being tried again, and a machine
+   that is three times slower is followed within some 25 iterations.
+   The first WARM of a route are averaged whole, to find the scale of a
+   guessed profile.  All three are guesses, to be replaced by the quantile
+   tracker. */
 #define LEARN          0.125
+#define SURPRISE       2.0
+#define WARM           8u
 #define CORRECTION_MAX 1024.0
 #define TIME_MAX       0x1p61
 
@@ -15,8 +22,7 @@ static double clamp(double x, double low, double high) {
 }
 
 void tdm_predict_init(tdm_predict_t *p) {
-    p->correction = 1.0;
-    p->seen_cnt = 0;
+    *p = (tdm_predict_t){.correction = 1.0};
 }
 
 tdm_route_t tdm_predict_route(const tdm_load_t *load, tdm_route_t both) {
@@ -40,7 +46,9 @@ int64_t tdm_predict_profile_ns(const tdm_profile_t *profile, tdm_route_t both,
 
 int64_t tdm_predict_ns(const tdm_predict_t *p, const tdm_profile_t *profile, tdm_route_t both,
                        const tdm_load_t *load) {
-    return (int64_t)clamp(profile_time(profile, both, load) * p->correction, 0.0, TIME_MAX);
+    tdm_route_t route = tdm_predict_route(load, both);
+    double correction = p->route_seen_cnt[route] ? p->route_correction[route] : p->correction;
+    return (int64_t)clamp(profile_time(profile, both, load) * correction, 0.0, TIME_MAX);
 }
 
 /* fits: would load plus cnt tokens after pos stay within limit_ns? */
@@ -66,11 +74,21 @@ uint32_t tdm_predict_fit(const tdm_predict_t *p, const tdm_profile_t *profile, t
     return good;
 }
 
-void tdm_predict_learn(tdm_predict_t *p, int64_t profile_ns, int64_t actual_ns) {
+/* track moves a correction towards ratio. */
+static void track(double *correction, uint64_t *seen_cnt, double ratio) {
+    double weight = LEARN;
+    if (*seen_cnt < WARM)
+        weight = 1.0 / (double)(*seen_cnt + 1u);
+    else
+        ratio = clamp(ratio, *correction / SURPRISE, *correction * SURPRISE);
+    *correction += weight * (ratio - *correction);
+    (*seen_cnt)++;
+}
+
+void tdm_predict_learn(tdm_predict_t *p, tdm_route_t route, int64_t profile_ns, int64_t actual_ns) {
     if (profile_ns <= 0 || actual_ns <= 0) return;
     double ratio =
         clamp((double)actual_ns / (double)profile_ns, 1.0 / CORRECTION_MAX, CORRECTION_MAX);
-    double weight = p->seen_cnt == 0 ? 1.0 : LEARN;
-    p->correction += weight * (ratio - p->correction);
-    p->seen_cnt++;
+    track(&p->correction, &p->seen_cnt, ratio);
+    track(&p->route_correction[route], &p->route_seen_cnt[route], ratio);
 }

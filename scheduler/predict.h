@@ -5,9 +5,12 @@
 /* tdm_predict says how long an iteration would take: the profile's row
    times a tracked correction.  The profile is what was measured once, the
    correction is what the machine does today (a power cap, a neighbour).
-   A table and a quantile may replace both behind these calls.
+   Each route has its own, as a guessed profile errs differently where
+   bandwidth and where arithmetic bounds; a route not seen yet uses what
+   all routes together suggest.  A table and a quantile may replace both
+   behind these calls.
 
-   Bounds: the correction stays in [1/1024, 1024]; a prediction stays in
+   Bounds: a correction stays in [1/1024, 1024]; a prediction stays in
    [0, 2^61] ns. */
 
 #include "appliance/abi/profile.h"
@@ -23,8 +26,10 @@ typedef struct tdm_load {
 } tdm_load_t;
 
 typedef struct tdm_predict {
-    double correction; /* actual over profile time, exponentially tracked */
+    double correction; /* actual over profile time, all routes, exponentially tracked */
+    double route_correction[TDM_ROUTE_CNT];
     uint64_t seen_cnt;
+    uint64_t route_seen_cnt[TDM_ROUTE_CNT];
 } tdm_predict_t;
 
 /* tdm_predict_pairs gives the pairs of a slice: cnt queries after pos
@@ -52,9 +57,9 @@ int64_t tdm_predict_ns(const tdm_predict_t *p, const tdm_profile_t *profile, tdm
 uint32_t tdm_predict_fit(const tdm_predict_t *p, const tdm_profile_t *profile, tdm_route_t both,
                          const tdm_load_t *load, uint32_t pos, uint32_t cnt_max, int64_t limit_ns);
 
-/* tdm_predict_learn compares a finished iteration with its profile time;
-   either being <= 0 is ignored. */
-void tdm_predict_learn(tdm_predict_t *p, int64_t profile_ns, int64_t actual_ns);
+/* tdm_predict_learn compares a finished iteration, planned for route, with
+   its profile time; either being <= 0 is ignored. */
+void tdm_predict_learn(tdm_predict_t *p, tdm_route_t route, int64_t profile_ns, int64_t actual_ns);
 
 TDM_END_DECLS
 

@@ -82,7 +82,7 @@ typedef struct tdm_sched_stats {
     uint32_t is_draining; /* nothing more is accepted */
     uint32_t waiting_of[TDM_SLO_CLASS_MAX];
     uint32_t running_of[TDM_SLO_CLASS_MAX];
-    double correction;     /* actual over profile time, tracked */
+    double correction;     /* actual over profile time, all routes, tracked */
     int64_t last_token_ns; /* when the last TOKEN was sent; 0: never */
 } tdm_sched_stats_t;
 

@@ -112,7 +112,7 @@ static void account(tdm_sched_t *s, tdm_flight_t *f, const tdm_result_t *r, uint
     s->stats.iteration_cnt++;
     s->stats.route_cnt[route]++;
     if (actual_ns > f->record.limit_ns) s->stats.over_limit_cnt++;
-    tdm_predict_learn(&s->predict, f->profile_ns, actual_ns);
+    tdm_predict_learn(&s->predict, (tdm_route_t)f->record.route, f->profile_ns, actual_ns);
     pace(s, &f->record);
 }
 

@@ -328,7 +328,7 @@ static void slow_iterations_cut_the_next_prefill_share(void **state) {
     for (uint32_t i = 0; i < 10; i++) world_turn(&w);
     uint32_t before = w.plan->token_cnt;
     w.slow = 3.0;
-    for (uint32_t i = 0; i < 20; i++) world_turn(&w);
+    for (uint32_t i = 0; i < 30; i++) world_turn(&w);
     assert_true(w.plan->token_cnt < before / 2);
     assert_int_equal(w.plan->decode_cnt, 4);
     assert_true(w.record.actual_ns < 66 * TDM_NS_PER_MS);

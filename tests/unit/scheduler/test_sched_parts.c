@@ -216,19 +216,34 @@ static void fit_gives_the_most_that_stays_inside(void **state) {
     }
 }
 
-static void the_correction_follows_a_slower_machine(void **state) {
+static void the_correction_follows_the_machine_and_not_a_spike(void **state) {
     (void)state;
     tdm_predict_t p;
     tdm_predict_init(&p);
-    tdm_predict_learn(&p, 0, 5);
-    tdm_predict_learn(&p, 5, -1);
+    tdm_predict_learn(&p, TDM_ROUTE_FUSED, 0, 5);
+    tdm_predict_learn(&p, TDM_ROUTE_FUSED, 5, -1);
     assert_true(p.correction == 1.0);
-    tdm_predict_learn(&p, 100, 300);
+    tdm_predict_learn(&p, TDM_ROUTE_FUSED, 100, 300);
     assert_true(p.correction == 3.0);
-    for (int i = 0; i < 60; i++) tdm_predict_learn(&p, 100, 50);
+    for (int i = 0; i < 80; i++) tdm_predict_learn(&p, TDM_ROUTE_FUSED, 100, 50);
     assert_true(p.correction > 0.49 && p.correction < 0.52);
-    for (int i = 0; i < 200; i++) tdm_predict_learn(&p, 1, INT64_MAX / 8);
+    tdm_predict_learn(&p, TDM_ROUTE_FUSED, 100, 100000);
+    assert_true(p.correction > 0.55 && p.correction < 0.6);
+    for (int i = 0; i < 200; i++) tdm_predict_learn(&p, TDM_ROUTE_FUSED, 1, INT64_MAX / 8);
     assert_true(p.correction <= 1024.0);
+}
+
+static void each_route_has_its_own_correction(void **state) {
+    (void)state;
+    tdm_predict_t p;
+    tdm_profile_t profile = profile_of(1000, 0, 0, 0);
+    tdm_load_t fill = {.prefill_cnt = 1}, decode = {.decode_cnt = 1};
+    tdm_predict_init(&p);
+    tdm_predict_learn(&p, TDM_ROUTE_PREFILL_ONLY, 1000, 500);
+    assert_true(tdm_predict_ns(&p, &profile, TDM_ROUTE_FUSED, &decode) == 500);
+    for (int i = 0; i < 50; i++) tdm_predict_learn(&p, TDM_ROUTE_DECODE_ONLY, 1000, 4000);
+    assert_true(tdm_predict_ns(&p, &profile, TDM_ROUTE_FUSED, &decode) == 4000);
+    assert_true(tdm_predict_ns(&p, &profile, TDM_ROUTE_FUSED, &fill) == 500);
 }
 
 static void routes_follow_from_what_is_present(void **state) {
@@ -317,7 +332,8 @@ int main(void) {
         cmocka_unit_test(pages_round_up),
         cmocka_unit_test(pairs_count_each_query_with_its_keys),
         cmocka_unit_test(fit_gives_the_most_that_stays_inside),
-        cmocka_unit_test(the_correction_follows_a_slower_machine),
+        cmocka_unit_test(the_correction_follows_the_machine_and_not_a_spike),
+        cmocka_unit_test(each_route_has_its_own_correction),
         cmocka_unit_test(routes_follow_from_what_is_present),
         cmocka_unit_test(queues_keep_order_and_tokens),
         cmocka_unit_test(slack_shrinks_with_time_and_work),
