@@ -148,9 +148,11 @@ void tdm_port_stats_read(tdm_port_t *p, tdm_port_stats_t *out);
 
 /* --- the wire kind, for tests --------------------------------------- */
 
-/* tdm_port_wire_put lets a frame arrive at a wire port; 0 when its ring
-   or pool is full.  tdm_port_wire_get takes the next frame that the port
-   sent and returns its size, 0 when none; frames over cap are cut.  Same
+/* tdm_port_wire_put lets a frame arrive at a wire port; 0, and a count
+   as a device would give it, when the wire is full (nic_missed, 256
+   frames), the pool is empty (no_mbuf) or the frame longer than a buffer
+   (nic_error).  tdm_port_wire_get takes the next frame that the port sent
+   and returns its size, 0 when none; frames over cap are cut.  Same
    thread as the tile. */
 int tdm_port_wire_put(tdm_port_t *p, const uint8_t *frame, uint32_t sz);
 uint32_t tdm_port_wire_get(tdm_port_t *p, uint8_t *frame, uint32_t cap);

@@ -11,7 +11,7 @@
 #include <rte_mempool.h>
 
 /* Frames that wait on one direction of a wire. */
-#define WIRE_DEPTH 512u
+#define WIRE_DEPTH 256u
 
 typedef struct wire_fifo {
     struct rte_mbuf *m[WIRE_DEPTH];

@@ -44,7 +44,7 @@ uint32_t wire_tx(tdm_port_t *p, struct rte_mbuf **m, uint32_t cnt) {
 
 void wire_stats(tdm_port_t *p, tdm_port_stats_t *out) {
     (void)p;
-    (void)out; /* nic_missed and no_mbuf are counted by wire_put itself */
+    (void)out; /* tdm_port_wire_put counts as it goes */
 }
 
 int tdm_port_wire_put(tdm_port_t *p, const uint8_t *frame, uint32_t sz) {
@@ -56,7 +56,10 @@ int tdm_port_wire_put(tdm_port_t *p, const uint8_t *frame, uint32_t sz) {
     char *data = sz <= UINT16_MAX ? rte_pktmbuf_append(m, (uint16_t)sz) : NULL;
     if (data == NULL || !fifo_put(&p->to_port, m)) {
         rte_pktmbuf_free(m);
-        p->n.nic_missed++;
+        if (data == NULL)
+            p->n.nic_error++; /* longer than a buffer, as a device would mark it */
+        else
+            p->n.nic_missed++;
         return 0;
     }
     memcpy(data, frame, sz);

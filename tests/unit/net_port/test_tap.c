@@ -23,6 +23,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -210,6 +211,26 @@ static void an_overlapping_subnet_is_refused_by_name(void **state) {
     }
 }
 
+static void without_the_right_it_says_so(void **state) {
+    (void)state;
+    pid_t pid = fork();
+    if (pid == 0) {
+        tdm_port_t *p = NULL;
+        tdm_error_t err = {0};
+        tdm_port_config_t c = port_config;
+        snprintf(c.tap_name, sizeof c.tap_name, "tdmtest1");
+        snprintf(c.tap_ipv4, sizeof c.tap_ipv4, "10.89.0.1/24");
+        c.tap_ipv6[0] = '\0';
+        if (setresgid(65534, 65534, 65534) != 0 || setresuid(65534, 65534, 65534) != 0) _exit(2);
+        tdm_status_t st = tdm_port_open(&c, &p, &err);
+        _exit(st == TDM_ERR_PERM && strstr(err.text, "CAP_NET_ADMIN") != NULL ? 0 : 1);
+    }
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
 static void the_interface_is_gone_after_close(void **state) {
     (void)state;
     assert_int_not_equal(if_nametoindex("tdmtest0"), 0);
@@ -241,6 +262,7 @@ int main(void) {
         cmocka_unit_test(every_frame_has_one_verdict),
         cmocka_unit_test(a_second_port_of_the_same_name_is_refused),
         cmocka_unit_test(an_overlapping_subnet_is_refused_by_name),
+        cmocka_unit_test(without_the_right_it_says_so),
         cmocka_unit_test(the_interface_is_gone_after_close),
     };
     int failed = cmocka_run_group_tests(tests, open_all, close_all);
