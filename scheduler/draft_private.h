@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_SCHEDULER_DRAFT_PRIVATE_H
+#define TDM_SCHEDULER_DRAFT_PRIVATE_H
+
+/* tdm_draft is a plan before it is written: which slots, how many tokens.
+
+   1. every decode
+   2. a quarter of what is left to short prompts, where both lengths wait
+   3. all of what is left by slack, long prompts included
+   4. nothing came of it, and progress is due: one slice of floor_cnt
+
+   A prompt that starts takes a slot and its promise of pages on the way. */
+
+#include "scheduler/step_private.h"
+
+/* How many tokens a sequence gets. */
+typedef struct tdm_pick {
+    uint32_t seq;
+    uint32_t cnt;
+} tdm_pick_t;
+
+typedef struct tdm_draft {
+    tdm_load_t load;
+    int64_t limit_ns;
+    double token_ns; /* for slack */
+    uint32_t pick_cnt;
+    tdm_reason_t cap;
+    tdm_reason_t blocked[TDM_QUEUE_CNT]; /* why its next WAITING cannot start */
+    uint32_t ward; /* only it may start: it was overtaken too long; TDM_SEQ_NONE */
+    int is_forced;
+    uint32_t start_cnt;
+    uint16_t start_class[TDM_PLAN_SLICE_MAX];
+    int64_t start_wait_ns[TDM_PLAN_SLICE_MAX];
+    tdm_pick_t pick[TDM_PLAN_SLICE_MAX];
+} tdm_draft_t;
+
+/* tdm_draft_make decides the next iteration at s->now_ns. */
+void tdm_draft_make(tdm_sched_t *s, tdm_draft_t *d);
+
+/* tdm_draft_predict is the corrected time of a load. */
+int64_t tdm_draft_predict(const tdm_sched_t *s, const tdm_load_t *load);
+
+/* tdm_draft_is_decodable: all known tokens are planned, and more may be
+   sampled. */
+static inline int tdm_draft_is_decodable(const tdm_seq_t *q) {
+    return q->pos >= q->fill_cnt && q->pos < tdm_seq_last(q);
+}
+
+#endif /* TDM_SCHEDULER_DRAFT_PRIVATE_H */
