@@ -19,19 +19,17 @@ static ngtcp2_conn *get_conn(ngtcp2_crypto_conn_ref *ref) {
     return ((tdm_client_t *)ref->user_data)->nc;
 }
 
-static tdm_status_t set_host(tdm_client_t *c, const char *host, tdm_error_t *err) {
+tdm_status_t client_host(char out[HOST_MAX], const char *host, tdm_error_t *err) {
     size_t sz = host == NULL ? 0 : strlen(host);
     if (sz >= 2 && host[0] == '[' && host[sz - 1] == ']') {
         host++;
         sz -= 2;
     }
-    if (sz == 0 || sz >= sizeof c->host) {
+    if (sz == 0 || sz >= HOST_MAX) {
         return tdm_error_set(err, TDM_ERR_INVAL, "client: no host name, or too long a one");
     }
-    memcpy(c->host, host, sz);
-    c->host[sz] = '\0';
-    int is_v6 = strchr(c->host, ':') != NULL;
-    snprintf(c->authority, sizeof c->authority, is_v6 ? "[%s]:%u" : "%s:%u", c->host, c->cfg.port);
+    memcpy(out, host, sz);
+    out[sz] = '\0';
     return TDM_OK;
 }
 
@@ -45,7 +43,9 @@ tdm_status_t client_make(const tdm_client_config_t *cfg, tdm_client_t **out, tdm
     if (c->cfg.connect_timeout_ns == 0) c->cfg.connect_timeout_ns = 5 * TDM_NS_PER_S;
     if (c->cfg.idle_timeout_ns == 0) c->cfg.idle_timeout_ns = 60 * TDM_NS_PER_S;
     if (c->cfg.window_sz == 0) c->cfg.window_sz = 1u << 20;
-    tdm_status_t s = set_host(c, cfg->host, err);
+    tdm_status_t s = client_host(c->host, cfg->host, err);
+    int is_v6 = strchr(c->host, ':') != NULL;
+    snprintf(c->authority, sizeof c->authority, is_v6 ? "[%s]:%u" : "%s:%u", c->host, cfg->port);
     if (s == TDM_OK) s = trust_open(c, err);
     if (s != TDM_OK) {
         tdm_client_close(c);

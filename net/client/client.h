@@ -114,13 +114,14 @@ int tdm_client_peer_pin(const tdm_client_t *c, uint8_t out[TDM_CLIENT_PIN_SZ]);
 
 /* --- over a socket -------------------------------------------------- */
 
-/* tdm_client_connect resolves, connects and finishes the handshake, or
-   says why not. */
+/* tdm_client_connect resolves, tries the host's addresses in turn until a
+   handshake is done, or says why the last one failed. */
 TDM_MUST_USE tdm_status_t tdm_client_connect(const tdm_client_config_t *cfg, tdm_client_t **out,
                                              tdm_error_t *err);
 
 /* tdm_client_step waits for datagrams or timers, at most timeout_ns, and
-   handles what is there.  OK, or CLOSED with the reason. */
+   handles what is there.  OK; else the connection is over: CLOSED, TIMEOUT
+   (silence) or PERM (not trusted). */
 TDM_MUST_USE tdm_status_t tdm_client_step(tdm_client_t *c, int64_t timeout_ns, tdm_error_t *err);
 
 /* tdm_client_wait steps until request id has ended: OK; TIMEOUT (the

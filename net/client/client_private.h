@@ -19,6 +19,8 @@
 #include <ngtcp2/ngtcp2_crypto.h>
 #include <sys/socket.h>
 
+#define HOST_MAX 256u
+
 typedef enum client_state {
     CLIENT_HANDSHAKE,
     CLIENT_READY,
@@ -40,8 +42,8 @@ typedef struct request {
 
 struct tdm_client {
     tdm_client_config_t cfg;
-    char host[256];
-    char authority[272];
+    char host[HOST_MAX];
+    char authority[HOST_MAX + 16];
     client_state_t state;
     int is_close_due; /* CONNECTION_CLOSE waits for output */
     int64_t now_ns;
@@ -67,6 +69,8 @@ struct tdm_client {
 /* client.c */
 tdm_status_t client_start(tdm_client_t *c, int64_t now_ns, tdm_error_t *err);
 tdm_status_t client_make(const tdm_client_config_t *cfg, tdm_client_t **out, tdm_error_t *err);
+/* client_host takes the brackets off an IPv6 address. */
+tdm_status_t client_host(char out[HOST_MAX], const char *host, tdm_error_t *err);
 /* client_lost ends everything with one sentence. */
 void client_lost(tdm_client_t *c, tdm_status_t status, const char *text);
 

@@ -14,31 +14,16 @@
 #define RECEIVE_PER_STEP 256
 #define SOCKET_BUF_SZ    (1 << 20)
 
-static tdm_status_t connect_socket(tdm_client_t *c, tdm_error_t *err) {
-    char port[8];
-    struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_DGRAM};
-    struct addrinfo *list = NULL;
-    snprintf(port, sizeof port, "%u", c->cfg.port);
-    int rv = getaddrinfo(c->host, port, &hints, &list);
-    if (rv != 0) {
-        return tdm_error_set(err, TDM_ERR_NOT_FOUND, "client: %s: %s", c->host, gai_strerror(rv));
-    }
-    for (struct addrinfo *a = list; a != NULL && c->fd < 0; a = a->ai_next) {
-        int fd = socket(a->ai_family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-        if (fd < 0) continue;
-        c->local_sz = sizeof c->local;
-        if (connect(fd, a->ai_addr, a->ai_addrlen) != 0 ||
-            getsockname(fd, (struct sockaddr *)&c->local, &c->local_sz) != 0) {
-            close(fd);
-            continue;
-        }
-        memcpy(&c->remote, a->ai_addr, a->ai_addrlen);
-        c->remote_sz = a->ai_addrlen;
-        c->fd = fd;
-    }
-    freeaddrinfo(list);
-    if (c->fd < 0) return tdm_error_set(err, TDM_ERR_IO, "client: no route to %s", c->host);
+static tdm_status_t open_socket(tdm_client_t *c, const struct addrinfo *a, tdm_error_t *err) {
     const int sz = SOCKET_BUF_SZ;
+    c->fd = socket(a->ai_family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    c->local_sz = sizeof c->local;
+    if (c->fd < 0 || connect(c->fd, a->ai_addr, a->ai_addrlen) != 0 ||
+        getsockname(c->fd, (struct sockaddr *)&c->local, &c->local_sz) != 0) {
+        return tdm_error_set(err, TDM_ERR_IO, "client: no way to %s: %m", c->host);
+    }
+    memcpy(&c->remote, a->ai_addr, a->ai_addrlen);
+    c->remote_sz = a->ai_addrlen;
     (void)setsockopt(c->fd, SOL_SOCKET, SO_RCVBUF, &sz, sizeof sz);
     return TDM_OK;
 }
@@ -86,7 +71,7 @@ tdm_status_t tdm_client_step(tdm_client_t *c, int64_t timeout_ns, tdm_error_t *e
     }
     flush(c);
     if (c->state != CLIENT_CLOSED) return TDM_OK;
-    return tdm_error_set(err, TDM_ERR_CLOSED, "client: %s", c->error.text);
+    return tdm_error_set(err, c->error.status, "client: %s", c->error.text);
 }
 
 tdm_status_t tdm_client_wait(tdm_client_t *c, int64_t id, int64_t timeout_ns, tdm_error_t *err) {
@@ -101,12 +86,13 @@ tdm_status_t tdm_client_wait(tdm_client_t *c, int64_t id, int64_t timeout_ns, td
     }
 }
 
-tdm_status_t tdm_client_connect(const tdm_client_config_t *cfg, tdm_client_t **out,
-                                tdm_error_t *err) {
+/* try_address goes through one handshake with one address of the host. */
+static tdm_status_t try_address(const tdm_client_config_t *cfg, const struct addrinfo *a,
+                                tdm_client_t **out, tdm_error_t *err) {
     tdm_client_t *c;
     tdm_status_t s = client_make(cfg, &c, err);
     if (s != TDM_OK) return s;
-    s = connect_socket(c, err);
+    s = open_socket(c, a, err);
     if (s == TDM_OK) s = client_start(c, tdm_clock_now_ns(), err);
     int64_t until_ns = tdm_clock_now_ns() + c->cfg.connect_timeout_ns;
     while (s == TDM_OK && c->state == CLIENT_HANDSHAKE) {
@@ -121,6 +107,29 @@ tdm_status_t tdm_client_connect(const tdm_client_config_t *cfg, tdm_client_t **o
     }
     *out = c;
     return TDM_OK;
+}
+
+tdm_status_t tdm_client_connect(const tdm_client_config_t *cfg, tdm_client_t **out,
+                                tdm_error_t *err) {
+    char host[HOST_MAX];
+    char port[8];
+    struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_DGRAM};
+    struct addrinfo *list = NULL;
+    tdm_status_t s = client_host(host, cfg->host, err);
+    if (s != TDM_OK) return s;
+    snprintf(port, sizeof port, "%u", cfg->port);
+    int rv = getaddrinfo(host, port, &hints, &list);
+    if (rv != 0) {
+        return tdm_error_set(err, TDM_ERR_NOT_FOUND, "client: %s: %s", host, gai_strerror(rv));
+    }
+    /* A refused certificate is final; a dead address is not. */
+    s = TDM_ERR_NOT_FOUND;
+    for (const struct addrinfo *a = list; a != NULL && s != TDM_OK && s != TDM_ERR_PERM;
+         a = a->ai_next) {
+        s = try_address(cfg, a, out, err);
+    }
+    freeaddrinfo(list);
+    return s;
 }
 
 void tdm_client_close(tdm_client_t *c) {

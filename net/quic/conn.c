@@ -93,7 +93,6 @@ static void fill_settings(tdm_quic_t *q, ngtcp2_settings *s) {
     s->max_tx_udp_payload_size = q->cfg.datagram_max;
     s->no_pmtud = q->cfg.datagram_max == TDM_QUIC_DATAGRAM_MIN;
     s->rand_ctx.native_handle = &q->rng;
-    if (q->cfg.is_ack_immediate) s->ack_thresh = 1;
 }
 
 static void fill_params(const tdm_quic_t *q, ngtcp2_transport_params *p, const ngtcp2_cid *odcid) {

@@ -118,10 +118,10 @@ typedef struct tdm_quic_config {
     int64_t handshake_timeout_ns;    /* time for a handshake; 0: 10 s */
     uint16_t datagram_max;           /* bytes we send, 1200..; 0: 1200 */
     uint8_t tile_idx;                /* first byte of our connection ids: steering */
-    uint8_t is_ack_immediate;        /* acknowledge each datagram at once; tests */
-    const char *cert_file;           /* PEM chain */
-    const char *key_file;            /* PEM key */
-    uint64_t seed;                   /* for padding and probes; not for secrets */
+    uint8_t reserved;
+    const char *cert_file; /* PEM chain */
+    const char *key_file;  /* PEM key */
+    uint64_t seed;         /* for padding and probes; not for secrets */
     tdm_quic_app_t app;
 } tdm_quic_config_t;
 
@@ -173,8 +173,9 @@ tdm_reason_t tdm_quic_input(tdm_quic_t *q, const tdm_datagram_t *dg, int64_t now
    handshake.  It answers how much it did, 0 = nothing. */
 uint32_t tdm_quic_poll(tdm_quic_t *q, int64_t now_ns);
 
-/* tdm_quic_output writes the next datagram to buf (buf_sz >= 1200) and
-   says in *dg where it goes (payload = buf).  0: nothing to send now. */
+/* tdm_quic_output writes the next datagram to buf (buf_sz >= 1200, best the
+   configured datagram_max) and says in *dg where it goes (payload = buf).
+   0: nothing to send now. */
 uint32_t tdm_quic_output(tdm_quic_t *q, uint8_t *buf, uint32_t buf_sz, tdm_datagram_t *dg,
                          int64_t now_ns);
 

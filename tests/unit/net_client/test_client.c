@@ -214,6 +214,16 @@ static void closed_port_is_told_quickly(void **state) {
     assert_true(tdm_clock_now_ns() - begin_ns < 2 * TDM_NS_PER_S);
 }
 
+static void second_address_is_tried(void **state) {
+    (void)state;
+    tdm_error_t err = {0};
+    tdm_client_t *c = NULL;
+    tdm_client_config_t cfg = config(TDM_CLIENT_VERIFY_INSECURE);
+    cfg.host = "localhost"; /* ::1 may come first, where nothing listens */
+    if (tdm_client_connect(&cfg, &c, &err) != TDM_OK) fail_msg("%s", err.text);
+    tdm_client_close(c);
+}
+
 static void bad_host_is_told(void **state) {
     (void)state;
     tdm_error_t err = {0};
@@ -257,6 +267,7 @@ int main(void) {
         cmocka_unit_test(pinned_certificate_is_trusted_and_no_other),
         cmocka_unit_test(ca_file_decides_and_the_name_counts),
         cmocka_unit_test(closed_port_is_told_quickly),
+        cmocka_unit_test(second_address_is_tried),
         cmocka_unit_test(bad_host_is_told),
     };
     return cmocka_run_group_tests(tests, group_setup, group_teardown);
