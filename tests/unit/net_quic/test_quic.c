@@ -184,6 +184,57 @@ static void handshakes_are_limited_per_source(void **state) {
     rig_close(&r);
 }
 
+static void sources_of_one_prefix_share_a_limit(void **state) {
+    (void)state;
+    rig_t r;
+    uint8_t buf[1500];
+    rig_config_t cfg = rig_default();
+    cfg.handshake_per_s_source = 2;
+    rig_open(&r, &cfg);
+    uint32_t taken = 0;
+    for (uint32_t i = 0; i < 8; i++) {
+        tdm_datagram_t dg = {.payload = buf, .payload_sz = first_flight(&r, buf)};
+        dg.local = (tdm_endpoint_t){.addr = {0xfd}, .port = 443, .version = 6};
+        dg.remote = (tdm_endpoint_t){.addr = {0xfd, 1}, .port = 1000, .version = 6};
+        dg.remote.addr[15] = (uint8_t)i; /* another host of the same /64 */
+        taken += tdm_quic_input(r.quic, &dg, r.now_ns) == TDM_REASON_NONE;
+    }
+    assert_int_equal(taken, 2);
+    tdm_datagram_t dg = {.payload = buf, .payload_sz = first_flight(&r, buf)};
+    dg.local = (tdm_endpoint_t){.addr = {0xfd}, .port = 443, .version = 6};
+    dg.remote = (tdm_endpoint_t){.addr = {0xfd, 2}, .port = 1000, .version = 6};
+    assert_int_equal(tdm_quic_input(r.quic, &dg, r.now_ns), TDM_REASON_NONE);
+    while (tdm_quic_poll(r.quic, r.now_ns) > 0) {
+    }
+    uint32_t sz = tdm_quic_output(r.quic, buf, sizeof buf, &dg, r.now_ns);
+    assert_true(sz > 0);
+    assert_int_equal(dg.remote.version, 6);
+    assert_int_equal(dg.remote.addr[0], 0xfd);
+    rig_close(&r);
+}
+
+static void connections_share_the_output(void **state) {
+    (void)state;
+    rig_t r;
+    rig_reply_t reply[4];
+    rig_config_t cfg = rig_default();
+    rig_open(&r, &cfg);
+    for (uint32_t i = 0; i < 4; i++) rig_dial_ready(&r, i);
+    for (uint32_t i = 0; i < 4; i++) {
+        rig_send(&r, i, "POST", "/stream?1000000", "{}", 2, &reply[i]);
+    }
+    rig_idle(&r, 200);
+    uint64_t least = UINT64_MAX;
+    uint64_t most = 0;
+    for (uint32_t i = 0; i < 4; i++) {
+        least = TDM_MIN(least, reply[i].body_sz);
+        most = TDM_MAX(most, reply[i].body_sz);
+    }
+    assert_true(least > 100000);
+    assert_true(most - least < most / 4u);
+    rig_close(&r);
+}
+
 static void one_handshake_starts_per_poll(void **state) {
     (void)state;
     rig_t r;
@@ -333,6 +384,8 @@ int main(void) {
         cmocka_unit_test(table_full_refuses_and_recovers),
         cmocka_unit_test(handshakes_are_limited_in_all),
         cmocka_unit_test(handshakes_are_limited_per_source),
+        cmocka_unit_test(sources_of_one_prefix_share_a_limit),
+        cmocka_unit_test(connections_share_the_output),
         cmocka_unit_test(one_handshake_starts_per_poll),
         cmocka_unit_test(every_quota_is_survived),
         cmocka_unit_test(empty_pool_hurts_only_newcomers),
