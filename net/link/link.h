@@ -150,7 +150,7 @@ int tdm_link_is_onlink(const tdm_link_t *l, const tdm_endpoint_t *remote);
 
 const tdm_link_counters_t *tdm_link_counters(const tdm_link_t *l);
 
-/* tdm_link_rx_is_conserved checks the two identities above. */
+/* tdm_link_is_conserved checks the two identities above. */
 int tdm_link_is_conserved(const tdm_link_t *l);
 
 #endif /* TDM_NET_LINK_LINK_H */
