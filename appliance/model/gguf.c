@@ -53,12 +53,14 @@ tdm_status_t tdm_gguf_open(const char *path, tdm_gguf_t **out, tdm_error_t *err)
     if (bytes == MAP_FAILED)
         return tdm_error_set(err, TDM_ERR_IO, "model %s: cannot be mapped: %s", path,
                              strerror(why));
-    tdm_status_t st = tdm_gguf_parse(bytes, sz, out, err);
-    if (st != TDM_OK) {
+    tdm_gguf_t *g = NULL;
+    tdm_status_t st = tdm_gguf_parse(bytes, sz, &g, err);
+    if (!g) {
         (void)munmap(bytes, sz);
         return st;
     }
-    (*out)->is_mapped = 1;
+    g->is_mapped = 1;
+    *out = g;
     return TDM_OK;
 }
 
@@ -96,15 +98,16 @@ tdm_status_t tdm_gguf_u32(const tdm_gguf_t *g, const char *key, uint32_t *out, t
     uint64_t bits = 0;
     uint32_t sz = tdm_gguf_type_sz(v->type);
     if (sz) memcpy(&bits, v->bytes, sz);
+    uint32_t unused = 64 - 8 * (sz ? sz : 8); /* high bits, filled with the sign */
     int64_t n;
     switch (v->type) {
     case TDM_GGUF_U8:
     case TDM_GGUF_U16:
     case TDM_GGUF_U32: n = (int64_t)bits; break;
-    case TDM_GGUF_I8: n = (int8_t)bits; break;
-    case TDM_GGUF_I16: n = (int16_t)bits; break;
-    case TDM_GGUF_I32: n = (int32_t)bits; break;
-    case TDM_GGUF_I64: n = (int64_t)bits; break;
+    case TDM_GGUF_I8:
+    case TDM_GGUF_I16:
+    case TDM_GGUF_I32:
+    case TDM_GGUF_I64: n = (int64_t)(bits << unused) >> unused; break;
     case TDM_GGUF_U64: n = bits > INT64_MAX ? -1 : (int64_t)bits; break;
     default: return wrong_type(key, "an integer", err);
     }

@@ -142,7 +142,7 @@ static tdm_status_t take_value(cursor_t *c, uint32_t idx, tdm_gguf_value_t *v, t
     v->type = (tdm_gguf_type_t)type;
     if (type == TDM_GGUF_ARRAY) return take_array(c, &v->key, &v->array, err);
     if (type == TDM_GGUF_STRING) {
-        tdm_gguf_string_t s;
+        tdm_gguf_string_t s = {0};
         st = take_string(c, &v->key, &s, err);
         if (st != TDM_OK) return st;
         v->bytes = (const uint8_t *)s.bytes;
@@ -236,25 +236,27 @@ static tdm_status_t index_build(tdm_gguf_t *g, tdm_gguf_index_t *index, uint32_t
     return TDM_OK;
 }
 
-static int by_start(const void *a, const void *b) {
-    const tdm_gguf_tensor_t *x = *(const tdm_gguf_tensor_t *const *)a;
-    const tdm_gguf_tensor_t *y = *(const tdm_gguf_tensor_t *const *)b;
-    return (x->bytes > y->bytes) - (x->bytes < y->bytes);
+static int by_start(const void *a, const void *b, void *ctx) {
+    const tdm_gguf_t *g = ctx;
+    const uint8_t *x = g->tensor[*(const uint32_t *)a].bytes;
+    const uint8_t *y = g->tensor[*(const uint32_t *)b].bytes;
+    return (x > y) - (x < y);
 }
 
-static tdm_status_t check_overlap(const tdm_gguf_t *g, tdm_error_t *err) {
-    if (g->tensor_cnt == 0) return TDM_OK;
-    const tdm_gguf_tensor_t **sorted = calloc(g->tensor_cnt, sizeof(*sorted));
-    if (!sorted) return tdm_error_set(err, TDM_ERR_NOMEM, "gguf: no memory for the tensor list");
-    for (uint32_t i = 0; i < g->tensor_cnt; i++) sorted[i] = &g->tensor[i];
-    qsort(sorted, g->tensor_cnt, sizeof(*sorted), by_start);
+static tdm_status_t check_overlap(tdm_gguf_t *g, tdm_error_t *err) {
+    uint32_t *order = calloc((size_t)g->tensor_cnt + 1, sizeof *order);
+    if (!order) return tdm_error_set(err, TDM_ERR_NOMEM, "gguf: no memory for the tensor list");
+    for (uint32_t i = 0; i < g->tensor_cnt; i++) order[i] = i;
+    qsort_r(order, g->tensor_cnt, sizeof *order, by_start, g);
     tdm_status_t st = TDM_OK;
-    for (uint32_t i = 1; st == TDM_OK && i < g->tensor_cnt; i++)
-        if (sorted[i - 1]->bytes + sorted[i - 1]->sz > sorted[i]->bytes)
+    for (uint32_t i = 1; st == TDM_OK && i < g->tensor_cnt; i++) {
+        const tdm_gguf_tensor_t *a = &g->tensor[order[i - 1]], *b = &g->tensor[order[i]];
+        if (a->bytes + a->sz > b->bytes)
             st = tdm_error_set(err, TDM_ERR_CORRUPT,
                                "gguf: tensors " NAME_FMT " and " NAME_FMT " overlap",
-                               NAME_ARG(sorted[i - 1]->name), NAME_ARG(sorted[i]->name));
-    free(sorted);
+                               NAME_ARG(a->name), NAME_ARG(b->name));
+    }
+    free(order);
     return st;
 }
 

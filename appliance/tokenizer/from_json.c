@@ -302,12 +302,12 @@ static tdm_status_t load_file(const char *path, json_t **root, tdm_error_t *err)
 
 tdm_status_t tdm_tokenizer_open_json(const char *path, uint32_t vocab, tdm_tokenizer_t **out,
                                      tdm_error_t *err) {
-    json_t *root;
+    json_t *root = NULL;
     *out = NULL;
     if (vocab == 0 || vocab > TDM_VOCAB_MAX)
         return tdm_error_set(err, TDM_ERR_INVAL, "tokenizer: a vocabulary of %u", vocab);
     tdm_status_t st = load_file(path, &root, err);
-    if (st != TDM_OK) return st;
+    if (!root) return st;
     tdm_tokenizer_t *t = calloc(1, sizeof *t);
     if (!t) {
         json_decref(root);

@@ -45,7 +45,7 @@ static int by_score(const void *a, const void *b, void *ctx) {
    that the leftmost of equals merges first. */
 static tdm_status_t ranks(const tdm_vocab_t *v, const float *score, uint32_t *rank,
                           tdm_error_t *err) {
-    uint32_t *order = malloc((uint64_t)v->cnt * sizeof *order);
+    uint32_t *order = calloc((uint64_t)v->cnt + 1, sizeof *order);
     if (!order) return tdm_error_set(err, TDM_ERR_NOMEM, "tokenizer: no memory for scores");
     for (uint32_t i = 0; i < v->cnt; i++) order[i] = i;
     qsort_r(order, v->cnt, sizeof *order, by_score, (void *)(uintptr_t)score);
@@ -89,7 +89,7 @@ tdm_status_t tdm_pairs_from_scores(tdm_pairs_t *p, const tdm_vocab_t *v, const f
     if (cnt > TDM_GGUF_ELEMENT_MAX)
         return tdm_error_set(err, TDM_ERR_LIMIT, "tokenizer: %llu merges, at most %u",
                              (unsigned long long)cnt, TDM_GGUF_ELEMENT_MAX);
-    uint32_t *rank = malloc((uint64_t)v->cnt * sizeof *rank);
+    uint32_t *rank = calloc((uint64_t)v->cnt + 1, sizeof *rank);
     if (!rank) return tdm_error_set(err, TDM_ERR_NOMEM, "tokenizer: no memory for scores");
     tdm_status_t st = ranks(v, score, rank, err);
     if (st == TDM_OK) st = tdm_pairs_open(p, (uint32_t)cnt, err);
