@@ -6,8 +6,8 @@
 
 #include <string.h>
 
-/* Sizes and positions are counted in units of 16 bytes, so that 32 bits
-   reach 64 GiB.  Position 0 is never a block: it stands for "none". */
+/* Sizes and positions are counted in units of 16 bytes, so that 31 bits
+   reach 32 GiB.  Position 0 is never a block: it stands for "none". */
 #define UNIT       16u
 #define CLASS_CNT  256u
 #define WORD_CNT   (CLASS_CNT / 64u)
@@ -114,7 +114,7 @@ tdm_status_t tdm_pool_init(void *mem, uint64_t mem_sz, tdm_pool_t **out) {
         return TDM_ERR_INVAL;
     }
     uint64_t unit_cnt = (mem_sz - head_sz) / UNIT;
-    if (unit_cnt > (UINT32_MAX >> 2)) return TDM_ERR_LIMIT;
+    if (unit_cnt > BELOW_MASK) return TDM_ERR_LIMIT;
 
     tdm_pool_t *p = mem;
     memset(p, 0, sizeof *p);

@@ -18,7 +18,7 @@
    of a library ends with its connection.
 
    Ownership: the region is the caller's.  One thread at a time.
-   Limits: regions of 1 KiB to 64 GiB. */
+   Limits: regions of 1 KiB to 32 GiB. */
 
 #include "appliance/base/status.h"
 

@@ -55,7 +55,7 @@ tdm_reason_t drop(tdm_quic_t *q, tdm_reason_t reason) {
 static int is_config_good(const tdm_quic_config_t *cfg) {
     return cfg->connection_max >= 1 && cfg->connection_max <= TDM_QUIC_CONNECTION_MAX &&
            cfg->stream_max >= 1 && cfg->stream_max <= TDM_QUIC_STREAM_MAX &&
-           cfg->pool_sz >= 65536 && cfg->pool_sz <= (UINT64_C(1) << 33) &&
+           cfg->pool_sz >= 65536 && cfg->pool_sz <= (UINT64_C(1) << 34) &&
            cfg->connection_pool_sz >= 1 && cfg->handshake_per_s >= 1 &&
            cfg->handshake_per_s_source >= 1 && cfg->idle_timeout_ns >= TDM_NS_PER_MS &&
            (cfg->datagram_max == 0 || cfg->datagram_max >= TDM_QUIC_DATAGRAM_MIN);

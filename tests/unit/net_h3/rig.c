@@ -262,7 +262,7 @@ void rig_open(rig_t *r, const rig_config_t *cfg) {
     r->seed = 20240607;
     r->rng.state = r->seed;
     r->exchange_max = cfg->exchange_max;
-    for (uint32_t i = 0; i < RIG_EXCHANGE_MAX; i++) {
+    for (uint32_t i = 0; i < r->exchange_max; i++) {
         r->slot[i].body = take(RIG_BODY_MAX);
         r->slot[i].pipe_buf = take(RIG_PIPE_SZ);
         assert_int_equal(tdm_pipe_init(&r->slot[i].pipe, r->slot[i].pipe_buf, RIG_PIPE_SZ), TDM_OK);
