@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "http1_private.h"
+#include "net/http1/http1_private.h"
 
 #include "appliance/base/clock.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "http1_private.h"
+#include "net/http1/http1_private.h"
 
 #include "appliance/base/size.h"
 
@@ -81,7 +81,7 @@ void tdm_http1_slot_release_locked(tdm_http1_t *d, slot_t *s) {
 }
 
 int tdm_http1_slot_hangup_locked(tdm_http1_t *d, slot_t *s) {
-    tdm_hangup_t h = {&s->exchange, s->exchange.handle.generation, 0};
+    tdm_hangup_t h = {&s->exchange, s->exchange.handle.generation, s->exchange.handle.slot};
     int is_pushed = tdm_ring_push(d->wires.hangups[s->api], d->config.door, &h);
     if (!is_pushed && !s->owes_hangup) d->owed_cnt++;
     if (is_pushed && s->owes_hangup) d->owed_cnt--;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "telemetry/read/journey.h"
 
-#include "text_private.h"
+#include "telemetry/read/text_private.h"
 
 #include <string.h>
 

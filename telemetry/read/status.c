@@ -3,7 +3,7 @@
 
 #include "telemetry/read/journey.h"
 
-#include "text_private.h"
+#include "telemetry/read/text_private.h"
 
 /* member opens `"key":`, with a comma unless it is an object's first. */
 static void member(tdm_text_t *t, const char *key, int is_first) {

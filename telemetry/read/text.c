@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "text_private.h"
+#include "telemetry/read/text_private.h"
 
 #include <string.h>
 
