@@ -18,6 +18,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <net/if.h>
 #include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -26,6 +27,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -235,6 +238,32 @@ static void http3_works_over_ipv6(void **state) {
     echo_over("fd88:7464:6d00::2");
 }
 
+/* dropped reads what the tile published; the tile goes on meanwhile. */
+static uint64_t dropped(tdm_reason_t reason) {
+    return tdm_load_relaxed(
+        tdm_block_word(g.block, TDM_METRIC_net_drops_total, tdm_label_reason(reason)));
+}
+
+static void frames_over_our_mtu_are_counted_not_cut(void **state) {
+    (void)state;
+    static const uint8_t big[4000];
+    struct ifreq ifr = {.ifr_name = "tdmtest0", .ifr_mtu = 5000};
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(SERVER_PORT)};
+    inet_pton(AF_INET, "10.88.0.2", &to.sin_addr);
+    int fd = socket(AF_INET, SOCK_DGRAM, 0);
+    assert_true(fd >= 0);
+    assert_int_equal(ioctl(fd, SIOCSIFMTU, &ifr), 0);
+    for (uint32_t i = 0; i < 10; i++)
+        assert_int_equal(sendto(fd, big, sizeof big, 0, (struct sockaddr *)&to, sizeof to),
+                         sizeof big);
+    close(fd);
+    int64_t end = tdm_clock_now_ns() + 3 * TDM_NS_PER_S;
+    while (dropped(TDM_DROP_nic_error) < 10 && tdm_clock_now_ns() < end)
+        nanosleep(&(struct timespec){.tv_nsec = 10 * 1000 * 1000}, NULL);
+    assert_int_equal(dropped(TDM_DROP_nic_error), 10);
+    echo_over("10.88.0.2"); /* and all is well */
+}
+
 static void an_idle_tile_sleeps(void **state) {
     (void)state;
     clockid_t clock;
@@ -270,6 +299,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(http3_works_over_ipv4),
         cmocka_unit_test(http3_works_over_ipv6),
+        cmocka_unit_test(frames_over_our_mtu_are_counted_not_cut),
         cmocka_unit_test(an_idle_tile_sleeps),
     };
     int failed = cmocka_run_group_tests(tests, open_all, close_all);
