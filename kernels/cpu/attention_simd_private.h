@@ -48,10 +48,30 @@ INLINE vec_t dots(const float *q, const float *k, uint32_t vec_cnt) {
     return vec_tree(acc);
 }
 
+/* ahead_t is the KV block after the one at hand.  A decode passes over
+   KV once, and pages are scattered, so that no hardware prefetcher sees
+   the next one coming: it is asked for a few lines at a time, K while
+   scores are made and V while outputs are, because a burst would stall
+   on the core's miss buffers. */
+typedef struct ahead {
+    const uint8_t *k; /* NULL after the last block */
+    const uint8_t *v;
+    uint32_t key_sz; /* bytes of one key's row */
+} ahead_t;
+
+#define LINE_SZ 64
+
+/* fetch asks for the lines of [p + begin, p + end). */
+INLINE void fetch(const uint8_t *p, uint32_t begin, uint32_t end) {
+    for (uint32_t at = begin; at < end; at += LINE_SZ) __builtin_prefetch(p + at, 0, 2);
+}
+
 /* score fills s for n keys of a block, K rows outside and query rows
    inside, so that W rows of K stay in the first-level cache. */
-INLINE void score(const tdm_attn_tile_t *t, const float *k, uint32_t n, uint32_t vec_cnt) {
+INLINE void score(const tdm_attn_tile_t *t, const float *k, uint32_t n, uint32_t vec_cnt,
+                  ahead_t ahead) {
     const uint32_t stride = vec_cnt * W;
+    const uint32_t share = (W * ahead.key_sz / t->row_cnt + LINE_SZ) & ~(LINE_SZ - 1u);
     for (uint32_t c = 0; c < n; c += W) {
         const float *rows = k + (uint64_t)c * stride;
         if (c + W > n) { /* the last few keys, with rows of 0 behind them */
@@ -61,6 +81,11 @@ INLINE void score(const tdm_attn_tile_t *t, const float *k, uint32_t n, uint32_t
             rows = tail;
         }
         for (uint32_t r = 0; r < t->row_cnt; r++) {
+            if (ahead.k) {
+                uint32_t end = (c + W) * ahead.key_sz;
+                uint32_t at = c * ahead.key_sz + r * share;
+                fetch(ahead.k, at, TDM_MIN(at + share, end));
+            }
             vec_store(t->s + r * BLOCK + c, dots(t->q + r * stride, rows, vec_cnt));
         }
     }
@@ -100,7 +125,7 @@ INLINE void weigh(float *s, uint32_t n, float *m, float *l, float *o, uint32_t v
 /* add_values adds n weighted V rows to `rows` output rows, whose weights
    lie BLOCK apart; vecs vectors of each row at a time. */
 INLINE void add_values(float *o, const float *p, const float *v, uint32_t n, uint32_t stride,
-                       const int rows, const int vecs) {
+                       const int rows, const int vecs, ahead_t ahead) {
     vec_t acc[PV_ROWS][PV_VEC];
 #pragma GCC unroll 4
     for (int r = 0; r < rows; r++) {
@@ -111,6 +136,7 @@ INLINE void add_values(float *o, const float *p, const float *v, uint32_t n, uin
         vec_t x[PV_VEC];
 #pragma GCC unroll 4
         for (int i = 0; i < vecs; i++) x[i] = vec_load(v + k * stride + (uint32_t)i * W);
+        if (ahead.v) fetch(ahead.v, k * ahead.key_sz, (k + 1) * ahead.key_sz);
 #pragma GCC unroll 4
         for (int r = 0; r < rows; r++) {
             vec_t w = vec_set1(p[r * BLOCK + (int)k]);
@@ -126,29 +152,37 @@ INLINE void add_values(float *o, const float *p, const float *v, uint32_t n, uin
 }
 
 INLINE void add_values_wide(float *o, const float *p, const float *v, uint32_t n, uint32_t vec_cnt,
-                            const int rows) {
+                            const int rows, ahead_t ahead) {
     uint32_t i = 0;
     for (; i + PV_VEC <= vec_cnt; i += PV_VEC) {
-        add_values(o + i * W, p, v + i * W, n, vec_cnt * W, rows, PV_VEC);
+        add_values(o + i * W, p, v + i * W, n, vec_cnt * W, rows, PV_VEC, ahead);
+        ahead.v = NULL;
     }
-    for (; i < vec_cnt; i++) add_values(o + i * W, p, v + i * W, n, vec_cnt * W, rows, 1);
+    for (; i < vec_cnt; i++) {
+        add_values(o + i * W, p, v + i * W, n, vec_cnt * W, rows, 1, ahead);
+        ahead.v = NULL;
+    }
 }
 
 /* output adds n V rows to row_cnt rows that all see n keys. */
 INLINE void output(float *o, const float *p, const float *v, uint32_t n, uint32_t row_cnt,
-                   uint32_t vec_cnt) {
+                   uint32_t vec_cnt, ahead_t ahead) {
     const uint32_t stride = vec_cnt * W;
     uint32_t r = 0;
     for (; r + PV_ROWS <= row_cnt; r += PV_ROWS) {
-        add_values_wide(o + r * stride, p + r * BLOCK, v, n, vec_cnt, PV_ROWS);
+        add_values_wide(o + r * stride, p + r * BLOCK, v, n, vec_cnt, PV_ROWS, ahead);
+        ahead.v = NULL;
     }
+    o += r * stride;
+    p += r * BLOCK;
+    switch (row_cnt - r) {
 #if PV_ROWS > 2
-    if (r + 2 <= row_cnt) {
-        add_values_wide(o + r * stride, p + r * BLOCK, v, n, vec_cnt, 2);
-        r += 2;
-    }
+    case 3: add_values_wide(o, p, v, n, vec_cnt, 3, ahead); break;
+    case 2: add_values_wide(o, p, v, n, vec_cnt, 2, ahead); break;
 #endif
-    if (r < row_cnt) add_values_wide(o + r * stride, p + r * BLOCK, v, n, vec_cnt, 1);
+    case 1: add_values_wide(o, p, v, n, vec_cnt, 1, ahead); break;
+    default: break;
+    }
 }
 
 /* widen copies n rows of a KV block to float32 rows of `stride`. */
@@ -183,6 +217,15 @@ INLINE const float *block_of(const tdm_attn_tile_t *t, const void *pool, float *
     return copy;
 }
 
+INLINE ahead_t ahead_of(const tdm_attn_tile_t *t, uint32_t begin) {
+    if (begin >= t->kv_cnt) return (ahead_t){0};
+    uint64_t sz = tdm_kv_elem_sz(t->kv);
+    uint64_t off = tdm_kv_offset(t->kv, t->page[begin / BLOCK], t->head_kv, 0) * sz;
+    return (ahead_t){.k = (const uint8_t *)t->k_pool + off,
+                     .v = (const uint8_t *)t->v_pool + off,
+                     .key_sz = (uint32_t)(t->kv->head_dim * sz)};
+}
+
 /* block_run reduces the keys [begin, begin + 64) that the tile sees. */
 INLINE void block_run(const tdm_attn_tile_t *t, uint32_t begin, tdm_attn_rows_t out,
                       uint32_t vec_cnt) {
@@ -191,19 +234,21 @@ INLINE void block_run(const tdm_attn_tile_t *t, uint32_t begin, tdm_attn_rows_t 
     uint64_t off = tdm_kv_offset(t->kv, t->page[begin / BLOCK], t->head_kv, 0);
     const float *k = block_of(t, t->k_pool, t->k_copy, off, n);
     const float *v = block_of(t, t->v_pool, t->v_copy, off, n);
-    score(t, k, n, vec_cnt);
+    ahead_t ahead = ahead_of(t, begin + BLOCK);
+    score(t, k, n, vec_cnt, ahead);
     uint32_t n_first = TDM_MIN(t->kv_first - begin, BLOCK);
     for (uint32_t r = 0; r < t->row_cnt; r++) {
         uint32_t n_row = TDM_MIN(n_first + r / t->group, n);
         weigh(t->s + r * BLOCK, n_row, &out.m[r], &out.l[r], out.o + r * stride, vec_cnt);
     }
     if (n_first == n) {
-        output(out.o, t->s, v, n, t->row_cnt, vec_cnt);
+        output(out.o, t->s, v, n, t->row_cnt, vec_cnt, ahead);
         return;
     }
     for (uint32_t tok = 0; tok < t->tok_cnt; tok++) { /* the diagonal */
         uint32_t r = tok * t->group;
-        output(out.o + r * stride, t->s + r * BLOCK, v, n_first + tok, t->group, vec_cnt);
+        output(out.o + r * stride, t->s + r * BLOCK, v, n_first + tok, t->group, vec_cnt,
+               (ahead_t){0});
     }
 }
 
