@@ -99,11 +99,13 @@ typedef struct tdm_arrival {
     uint32_t reserved;
 } tdm_arrival_t;
 
-/* One element of a door's control lane to an api tile: cancel. */
+/* One element of a door's control lane to an api tile: cancel.  It may
+   cross the END of its exchange, so api never looks through the pointer:
+   the lane says which door, slot and generation say which exchange. */
 typedef struct tdm_hangup {
     tdm_exchange_t *exchange;
     uint32_t generation;
-    uint32_t reserved;
+    uint32_t slot; /* exchange->handle.slot */
 } tdm_hangup_t;
 
 #define TDM_EGRESS_HEAD      1u  /* head is final; send it */

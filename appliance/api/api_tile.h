@@ -129,7 +129,7 @@ typedef struct tdm_api_door {
 
 typedef struct tdm_api_wires {
     struct tdm_ring *arrivals; /* of tdm_arrival_t, one lane per door; this tile's doorbell */
-    struct tdm_ring *hangups;  /* of tdm_hangup_t, one lane per door */
+    struct tdm_ring *hangups;  /* of tdm_hangup_t, lane d from door d */
     struct tdm_ring *events;   /* of tdm_event_t, one lane from the scheduler */
     struct tdm_ring *requests; /* to the scheduler, of tdm_submit_t; lane api_idx */
     struct tdm_ring *controls; /* to the scheduler, of tdm_control_t; lane api_idx */

@@ -329,15 +329,14 @@ static void count_stale(tdm_api_tile_t *t) {
     tdm_store_relaxed(&t->stats.stale_cnt, t->stats.stale_cnt + 1);
 }
 
-static tdm_call_t *call_of(tdm_api_tile_t *t, const tdm_exchange_t *x) {
-    if (x->door >= t->wires.door_cnt || x->handle.slot >= t->wires.door[x->door].slot_cnt)
-        return NULL;
-    return &t->call[t->call_base[x->door] + x->handle.slot];
+static tdm_call_t *call_of(tdm_api_tile_t *t, uint32_t door, uint32_t slot) {
+    if (door >= t->wires.door_cnt || slot >= t->wires.door[door].slot_cnt) return NULL;
+    return &t->call[t->call_base[door] + slot];
 }
 
 static void arrive(tdm_api_tile_t *t, const tdm_arrival_t *a) {
     tdm_exchange_t *x = a->exchange;
-    tdm_call_t *c = call_of(t, x);
+    tdm_call_t *c = call_of(t, x->door, x->handle.slot);
     if (!c || c->exchange || x->handle.generation != a->generation) {
         count_stale(t);
         return;
@@ -382,8 +381,8 @@ static void drop_slot(tdm_api_tile_t *t, tdm_call_t *c) {
         tdm_slot_free(t, s);
 }
 
-static void hang_up(tdm_api_tile_t *t, const tdm_hangup_t *h) {
-    tdm_call_t *c = call_of(t, h->exchange);
+static void hang_up(tdm_api_tile_t *t, uint32_t door, const tdm_hangup_t *h) {
+    tdm_call_t *c = call_of(t, door, h->slot);
     if (!c) {
         count_stale(t);
         return;
@@ -408,9 +407,12 @@ static void hang_up(tdm_api_tile_t *t, const tdm_hangup_t *h) {
 uint32_t tdm_poll_hangups(tdm_api_tile_t *t) {
     uint32_t work = 0;
     tdm_hangup_t h;
-    while (work < t->config.event_batch && tdm_ring_pop(t->wires.hangups, &h)) {
-        hang_up(t, &h);
-        work++;
+    for (uint32_t door = 0; door < t->wires.door_cnt; door++) {
+        tdm_lane_t *lane = t->wires.hangups->lane[door];
+        for (uint32_t i = 0; i < t->config.event_batch && tdm_lane_pop(lane, &h); i++) {
+            hang_up(t, door, &h);
+            work++;
+        }
     }
     return work;
 }

@@ -77,7 +77,6 @@ static void on_end(tdm_api_tile_t *t, tdm_slot_t *s, const tdm_event_t *e) {
     s->state = TDM_SLOT_ENDED;
     s->finish = e->finish;
     s->reason = e->reason;
-    s->control_due = 0;
     if (s->call == TDM_NONE) {
         tdm_slot_free(t, s);
         return;

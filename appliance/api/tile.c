@@ -175,6 +175,8 @@ tdm_status_t tdm_api_tile_init(void *mem, const tdm_api_config_t *config,
     if (!wires->arrivals || !wires->hangups || !wires->events || !wires->requests ||
         !wires->controls || !wires->tokenizer || !wires->scratch || !wires->vitals || !wires->block)
         return tdm_error_set(err, TDM_ERR_INVAL, "api tile: a wire is missing");
+    if (wires->hangups->lane_cnt < wires->door_cnt)
+        return tdm_error_set(err, TDM_ERR_INVAL, "api tile: a door has no hang-up lane");
     int chat = strcmp(config->chat_template, "auto") == 0
                    ? (int)tdm_chat_of(wires->tokenizer)
                    : tdm_chat_kind_from_name(config->chat_template);

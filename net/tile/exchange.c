@@ -83,7 +83,8 @@ static tdm_reason_t exchange_ready(void *ctx, tdm_exchange_t *x, int64_t now_ns)
 /* hangup_push: the lane is as deep as the table, so it is full only while
    an api tile is several cancels of one slot behind. */
 static int hangup_push(tdm_net_tile_t *t, tdm_exchange_t *x) {
-    tdm_hangup_t hangup = {.exchange = x, .generation = x->handle.generation};
+    tdm_hangup_t hangup = {
+        .exchange = x, .generation = x->handle.generation, .slot = x->handle.slot};
     return tdm_ring_push(t->c.hangups[slot_of(t, x)->api], t->c.door, &hangup);
 }
 

@@ -172,8 +172,7 @@ void rig_push(rig_t *r, rig_exchange_t *e) {
 }
 
 void rig_hang_up(rig_t *r, const rig_exchange_t *e) {
-    tdm_hangup_t h = {.exchange = (tdm_exchange_t *)(uintptr_t)&e->x,
-                      .generation = e->x.handle.generation};
+    tdm_hangup_t h = {.generation = e->x.handle.generation, .slot = e->x.handle.slot};
     assert_true(tdm_ring_push(&r->hangups, e->x.door, &h));
 }
 

@@ -146,7 +146,7 @@ static void a_hang_up_of_another_generation_is_stale(void **state) {
     rig_default(&r);
     rig_start(&r);
     rig_exchange_t *e = rig_post(&r, COMP, "{\"prompt\":\"a\"}");
-    tdm_hangup_t old = {.exchange = &e->x, .generation = e->x.handle.generation - 1};
+    tdm_hangup_t old = {.generation = e->x.handle.generation - 1, .slot = e->x.handle.slot};
     assert_true(tdm_ring_push(&r.hangups, 0, &old));
     rig_settle(&r);
     assert_int_equal(tdm_api_tile_stats(r.tile)->stale_cnt, 1);
@@ -159,6 +159,37 @@ static void a_hang_up_of_another_generation_is_stale(void **state) {
     rig_settle(&r);
     assert_int_equal(tdm_api_tile_stats(r.tile)->stale_cnt, 2);
     assert_int_equal(tdm_api_tile_open_cnt(r.tile), 0);
+    rig_stop(&r);
+}
+
+/* One slot for all: what comes late for its last owner is not for the
+   next one, nor is a hang-up that crossed an END. */
+static void a_reused_slot_hears_nothing_of_its_past(void **state) {
+    (void)state;
+    rig_t r;
+    rig_default(&r);
+    r.config.request_max = 1;
+    rig_start(&r);
+    rig_exchange_t *e = rig_post(&r, COMP, "{\"prompt\":\"a\"}");
+    tdm_request_t old = *submitted(&r);
+    tdm_hangup_t crossed = {.generation = e->x.handle.generation, .slot = e->x.handle.slot};
+    rig_serve(&r, &old, "x", TDM_FINISH_STOP);
+    for (uint32_t i = 1; i < RIG_SLOT_CNT; i++) (void)rig_exchange_fresh(&r, 0);
+    e = rig_post(&r, COMP, "{\"prompt\":\"b\"}");
+    assert_int_equal(e->x.handle.slot, crossed.slot);
+    const tdm_request_t *q = submitted(&r);
+    assert_int_equal(q->handle.slot, old.handle.slot);
+    rig_refuse(&r, &old, TDM_REFUSE_kv_full, 0);
+    rig_accept(&r, q);
+    rig_token(&r, &old, 'z', 0);
+    rig_end(&r, &old, TDM_FINISH_ERROR, 0);
+    assert_true(tdm_ring_push(&r.hangups, 0, &crossed));
+    rig_tokens(&r, q, "yes", 0);
+    rig_end(&r, q, TDM_FINISH_STOP, 3);
+    rig_settle(&r);
+    assert_int_equal(e->x.head.status, 200);
+    assert_non_null(strstr(e->text, "\"text\":\"yes\""));
+    assert_int_equal(tdm_api_tile_stats(r.tile)->stale_cnt, 4);
     rig_stop(&r);
 }
 
@@ -195,6 +226,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(leaving_at_any_moment_frees_everything),
         cmocka_unit_test(a_hang_up_of_another_generation_is_stale),
+        cmocka_unit_test(a_reused_slot_hears_nothing_of_its_past),
         cmocka_unit_test(events_out_of_turn_are_stale),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
