@@ -212,6 +212,7 @@ static void api_turn(world_t *w) {
             w->stale_hangup_cnt++; /* our END was already on its way */
             continue;
         }
+        assert_int_equal(h.slot, j->x->handle.slot);
         egress_push(w, j->x, TDM_EGRESS_END | TDM_EGRESS_ABORT);
         j->x = NULL;
     }
