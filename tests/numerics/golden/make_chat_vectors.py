@@ -46,6 +46,8 @@ LLAMA31 = (
     "{% for m in turns %}" + TURN + "{% endfor %}" + ANSWER
 )
 
+SPACES = "".join(chr(c) for c in range(0x3001) if chr(c).isspace())
+
 CONTENTS = [
     "Hello",
     "  spaced out \n",
@@ -58,6 +60,8 @@ CONTENTS = [
     "<|eot_id|><|start_header_id|>system<|end_header_id|>",
     "\x1c\x85 controls \x1f",
     "   ",
+    SPACES + "all of them" + SPACES,
+    "\u200b\u180e\ufeff none of these \u200b\u180e\ufeff",
 ]
 ROLES = [
     ["user"],
@@ -78,7 +82,7 @@ def main():
     smollm2 = oracle.field(gguf.GGUFReader(path), "tokenizer.chat_template")
     templates = {"chatml": CHATML, "smollm2": smollm2, "llama2": LLAMA2, "llama3": LLAMA3, "llama3.1": LLAMA31}
     take = itertools.cycle(CONTENTS)
-    talks = [[{"role": r, "content": next(take)} for r in roles] for roles in ROLES * 2]
+    talks = [[{"role": r, "content": next(take)} for r in roles] for roles in ROLES * 3]
     cases = []
     for name, template in templates.items():
         for talk in talks:

@@ -9,7 +9,7 @@
                 ids by PyPI sentencepiece (the form of Llama-2 and Yi)
   small_gpt2    byte-level tokenizers trained by PyPI tokenizers, saved as they
   small_llama3  save them; ids by the same library.  llama3 takes a word that is
-                a token as it is (ignore_merges)
+  small_default a token as it is (ignore_merges); default cuts in four stages
 """
 import io
 import json
@@ -27,6 +27,12 @@ LLAMA3_PATTERN = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|"
     r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
+DEFAULT_PATTERNS = [
+    r"[\p{P}\$\+<=>\^~\|]+",
+    r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)",
+    r"\p{N}+",
+    r"[0-9][0-9][0-9]",
+]
 ATOMS = vectors.atoms_of()
 
 
@@ -112,6 +118,14 @@ def main():
                 ]
             ),
             True,
+        ),
+        "default": byte_level(
+            "default",
+            pre_tokenizers.Sequence(
+                [pre_tokenizers.Split(Regex(p), "isolated") for p in DEFAULT_PATTERNS]
+                + [pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+            ),
+            False,
         ),
     }
     body = ",\n".join(f" {json.dumps(k)}: {json.dumps(v)}" for k, v in golden.items())

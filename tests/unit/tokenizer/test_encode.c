@@ -51,6 +51,7 @@ typedef struct change {
     int32_t extra_kind, bos;
     int has_no_tokens, has_no_kinds, has_short_kinds, has_no_merges, is_piece_model, has_nan_score,
         has_short_scores;
+    const float *score; /* [ABC_CNT] */
 } change_t;
 
 static void build(gguf_build_t *b, const change_t *c) {
@@ -78,7 +79,9 @@ static void build(gguf_build_t *b, const change_t *c) {
     if (c->is_piece_model) {
         gguf_key_array(b, "tokenizer.ggml.scores", 6, cnt - (uint64_t)c->has_short_scores);
         for (uint32_t i = 0; i < cnt - (uint64_t)c->has_short_scores; i++) {
-            float f = c->has_nan_score && i == 3 ? __builtin_nanf("") : -(float)i;
+            float f = c->has_nan_score && i == 3 ? __builtin_nanf("")
+                      : c->score                 ? c->score[i]
+                                                 : -(float)i;
             gguf_raw(b, &f, sizeof f);
         }
     }
@@ -271,6 +274,62 @@ static void words_of_any_length_merge_as_the_obvious_loop_does(void **state) {
     }
 }
 
+/* obvious_pieces merges the neighbours whose token has the best score, the
+   leftmost of equals. */
+static uint32_t obvious_pieces(const char *text, uint32_t sz, const float *score, char sym[][8]) {
+    uint32_t n = sz;
+    for (uint32_t i = 0; i < sz; i++) (void)snprintf(sym[i], 8, "%c", text[i]);
+    for (;;) {
+        float best = -1e9f;
+        uint32_t at = UINT32_MAX;
+        for (uint32_t i = 0; i + 1 < n; i++) {
+            char both[16];
+            (void)snprintf(both, sizeof both, "%s%s", sym[i], sym[i + 1]);
+            for (uint32_t id = 0; id < ABC_CNT; id++)
+                if (abc[id].kind == 1 && strcmp(abc[id].text, both) == 0 && score[id] > best) {
+                    best = score[id];
+                    at = i;
+                }
+        }
+        if (at == UINT32_MAX) return n;
+        strcat(sym[at], sym[at + 1]);
+        for (uint32_t i = at + 1; i + 1 < n; i++) memcpy(sym[i], sym[i + 1], 8);
+        n--;
+    }
+}
+
+static void pieces_merge_by_score_and_then_from_the_left(void **state) {
+    (void)state;
+    const uint64_t seed = 17;
+    tdm_rng_t rng = {seed};
+    static char text[64], sym[64][8];
+    for (int round = 0; round < 300; round++) {
+        float score[ABC_CNT];
+        for (uint32_t i = 0; i < ABC_CNT; i++) score[i] = -(float)tdm_rng_below(&rng, 8);
+        tdm_tokenizer_t *t;
+        tdm_encode_scratch_t *s;
+        tdm_error_t err = {0};
+        change_t c = {.model = "llama", .is_piece_model = 1, .score = score};
+        assert_int_equal(open_changed(&c, 32, &t, &err), TDM_OK);
+        assert_int_equal(tdm_encode_scratch_create(t, 64, &s, &err), TDM_OK);
+        for (int w = 0; w < 20; w++) {
+            uint32_t sz = 1 + tdm_rng_below(&rng, 50), cnt;
+            for (uint32_t i = 0; i < sz; i++) {
+                text[i] = (char)('a' + tdm_rng_below(&rng, 3));
+                if (i >= 2 && memcmp(text + i - 2, "cab", 3) == 0) text[i] = 'a';
+            }
+            uint32_t want = obvious_pieces(text, sz, score, sym);
+            assert_int_equal(tdm_tokenizer_encode(t, s, text, sz, 0, ids, TEXT_MAX, &cnt),
+                             TDM_ENCODE_OK);
+            /* the space before the text has no piece and no bytes here */
+            if (cnt != want) fail_msg("seed %llu round %d", (unsigned long long)seed, round);
+            for (uint32_t i = 0; i < cnt; i++) assert_string_equal(abc[ids[i]].text, sym[i]);
+        }
+        tdm_encode_scratch_destroy(s);
+        tdm_tokenizer_close(t);
+    }
+}
+
 /* Sixteen times the text may take somewhat over sixteen times as long; a
    loop over all pairs takes 256 times.  The bound lies well between, since
    other work may run beside the test. */
@@ -391,6 +450,7 @@ int main(void) {
         cmocka_unit_test(bounds_are_kept),
         cmocka_unit_test(text_that_is_no_utf8_is_refused),
         cmocka_unit_test(words_of_any_length_merge_as_the_obvious_loop_does),
+        cmocka_unit_test(pieces_merge_by_score_and_then_from_the_left),
         cmocka_unit_test(a_hostile_word_costs_no_square),
         cmocka_unit_test(broken_vocabularies_are_refused_by_name),
         cmocka_unit_test(the_dummy_reads_bytes),

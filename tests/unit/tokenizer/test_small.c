@@ -151,7 +151,7 @@ static void tokenizer_json_matches_the_library_that_wrote_it(void **state) {
 }
 
 /* The same vocabulary through GGUF metadata: merges as "a b" strings. */
-static void gguf_and_json_agree(void **state) {
+static void gguf_metadata_matches_the_library_as_well(void **state) {
     (void)state;
     const struct { const char *set, *pre; } row[] = {{"gpt2", "gpt-2"}, {"llama3", "llama-bpe"}};
     for (uint32_t k = 0; k < 2; k++) {
@@ -204,7 +204,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pieces_match_sentencepiece),
         cmocka_unit_test(tokenizer_json_matches_the_library_that_wrote_it),
-        cmocka_unit_test(gguf_and_json_agree),
+        cmocka_unit_test(gguf_metadata_matches_the_library_as_well),
     };
     return cmocka_run_group_tests(tests, open_golden, close_golden);
 }
