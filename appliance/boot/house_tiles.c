@@ -106,7 +106,9 @@ static void quic_config(tdm_house_t *h, tdm_quic_config_t *q, uint64_t seed) {
         .connection_max = (uint32_t)c->quic_connections,
         .stream_max = (uint32_t)c->quic_streams,
         .pool_sz = pool_sz,
-        .connection_pool_sz = TDM_MIN(pool_sz / 4, UINT64_C(4) << 20),
+        .connection_pool_sz =
+            TDM_MIN(pool_sz / 4, (UINT64_C(256) + UINT64_C(32) * c->quic_streams) << 10),
+        .datagram_max = (uint16_t)TDM_MIN(c->port_mtu_bytes - 48, (uint64_t)TDM_QUIC_DATAGRAM_MAX),
         .handshake_per_s = (uint32_t)c->quic_handshakes_per_s,
         .handshake_per_s_source = (uint32_t)c->quic_source_handshakes_per_s,
         .idle_timeout_ns = (int64_t)c->quic_idle_ms * TDM_NS_PER_MS,
