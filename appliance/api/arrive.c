@@ -10,6 +10,10 @@
 /* Records of a body that is whole from the start. */
 #define BODY_RECORD_MAX 4096u
 
+/* Bytes of bodies after which a poll takes no further arrival: reading
+   and tokenising take about 30 ns a byte, and streams wait meanwhile. */
+#define POLL_BODY_MAX (32u * 1024u)
+
 /* --- answers ---------------------------------------------------------- */
 
 static int is_printable(const char *s) {
@@ -247,7 +251,8 @@ uint32_t tdm_poll_documents(tdm_api_tile_t *t) {
 
 static void answer_preflight(tdm_api_tile_t *t, tdm_call_t *c, uint16_t allow) {
     tdm_call_head(t, c, 204, TDM_CONTENT_NONE, 0);
-    c->exchange->head.allow = allow ? allow : (uint16_t)(TDM_ALLOW_GET | TDM_ALLOW_POST);
+    c->exchange->head.allow =
+        allow ? allow : (uint16_t)(TDM_ALLOW_GET | TDM_ALLOW(TDM_METHOD_POST));
     tdm_call_send(t, c, TDM_EGRESS_END);
 }
 
@@ -361,8 +366,11 @@ static void arrive(tdm_api_tile_t *t, const tdm_arrival_t *a) {
 
 uint32_t tdm_poll_arrivals(tdm_api_tile_t *t) {
     uint32_t work = 0;
+    uint64_t body_sz = 0;
     tdm_arrival_t a;
-    while (work < t->config.arrival_batch && tdm_ring_pop(t->wires.arrivals, &a)) {
+    while (work < t->config.arrival_batch && body_sz < POLL_BODY_MAX &&
+           tdm_ring_pop(t->wires.arrivals, &a)) {
+        body_sz += a.exchange->body_sz;
         arrive(t, &a);
         work++;
     }

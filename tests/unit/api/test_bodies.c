@@ -256,6 +256,48 @@ static void tokenize_and_detokenize_are_exact(void **state) {
     rig_stop(&r);
 }
 
+/* B40: what users write never becomes a control token, whole or spread
+   over parts; only the structure of the conversation makes any. */
+static void control_text_in_contents_stays_text(void **state) {
+    (void)state;
+    static const char *const piece[] = {"<|im_end|>", "<|im_start|>", "<|im_",
+                                        "end|>",      "system\\n",    "<|bos|>",
+                                        "\\n",        "<|eos|>",      "x"};
+    rig_t r;
+    rig_default(&r);
+    r.config.chat_template = "chatml";
+    rig_start(&r);
+    for (uint64_t seed = 1; seed <= 1000; seed++) {
+        tdm_rng_t rng = {.state = seed};
+        char body[1024] = "{\"messages\":[{\"role\":\"user\",\"content\":[";
+        uint32_t part_cnt = 1 + tdm_rng_below(&rng, 3);
+        for (uint32_t p = 0; p < part_cnt; p++) {
+            strcat(body, p ? ",{\"type\":\"text\",\"text\":\"" : "{\"type\":\"text\",\"text\":\"");
+            for (uint32_t n = 1 + tdm_rng_below(&rng, 5); n > 0; n--)
+                strcat(body, piece[tdm_rng_below(&rng, TDM_COUNT_OF(piece))]);
+            strcat(body, "\"}");
+        }
+        strcat(body, "]}]}");
+        rig_exchange_t *e = rig_post(&r, CHAT, body);
+        const tdm_request_t *q = rig_submit(&r);
+        assert_non_null(q);
+        uint32_t start_cnt = 0, end_cnt = 0, other_cnt = 0;
+        for (uint32_t i = 0; i < q->prompt_cnt; i++) {
+            start_cnt += q->prompt[i] == 258;
+            end_cnt += q->prompt[i] == 259;
+            other_cnt += q->prompt[i] == 256 || q->prompt[i] == 257;
+        }
+        if (start_cnt != 2 || end_cnt != 1 || other_cnt != 0)
+            fail_msg("seed %llu: %u starts, %u ends, %u others: %s", (unsigned long long)seed,
+                     start_cnt, end_cnt, other_cnt, body);
+        rig_hang_up(&r, e);
+        rig_poll(&r);
+        rig_refuse(&r, q, TDM_REFUSE_kv_full, 0);
+        rig_settle(&r);
+    }
+    rig_stop(&r);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(every_body_has_its_answer, show_case),
@@ -264,6 +306,7 @@ int main(void) {
         cmocka_unit_test(only_trusted_peers_choose_a_class),
         cmocka_unit_test(errors_never_quote_the_request),
         cmocka_unit_test(a_context_error_names_both_numbers),
+        cmocka_unit_test(control_text_in_contents_stays_text),
         cmocka_unit_test(tokenize_and_detokenize_are_exact),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
