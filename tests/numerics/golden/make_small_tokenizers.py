@@ -7,9 +7,11 @@
   pieces        a SentencePiece BPE model with byte fallback, trained here on the
                 project's licence and the strings below; vocabulary, scores and
                 ids by PyPI sentencepiece (the form of Llama-2 and Yi)
-  small_gpt2    byte-level tokenizers trained by PyPI tokenizers, saved as they
-  small_llama3  save them; ids by the same library.  llama3 takes a word that is
-  small_default a token as it is (ignore_merges); default cuts in four stages
+  small_*       byte-level tokenizers trained by PyPI tokenizers, saved as they
+                save them; ids by the same library.  They are trained without
+                cutting words, so that their merges reach across words and a cut
+                in a wrong place shows.  llama3 takes a word that is a token as
+                it is (ignore_merges); default cuts in four stages
 """
 import io
 import json
@@ -80,7 +82,7 @@ def pieces(prefix):
 
 def byte_level(name, pre, is_direct):
     t = Tokenizer(models.BPE(ignore_merges=is_direct))
-    t.pre_tokenizer = pre
+    t.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     t.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=900,
@@ -89,6 +91,7 @@ def byte_level(name, pre, is_direct):
         show_progress=False,
     )
     t.train_from_iterator([LICENCE] + texts(70000, 300), trainer)
+    t.pre_tokenizer = pre
     if is_direct:
         t.post_processor = processors.TemplateProcessing(
             single="<|begin_of_text|> $A", pair="<|begin_of_text|> $A $B",
@@ -118,6 +121,16 @@ def main():
                 ]
             ),
             True,
+        ),
+        "smollm": byte_level(
+            "smollm",
+            pre_tokenizers.Sequence(
+                [
+                    pre_tokenizers.Digits(individual_digits=True),
+                    pre_tokenizers.ByteLevel(add_prefix_space=False),
+                ]
+            ),
+            False,
         ),
         "default": byte_level(
             "default",

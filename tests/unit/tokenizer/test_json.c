@@ -99,6 +99,7 @@ static void a_piece_file_is_taken(void **state) {
     tdm_error_t err = {0};
     if (open_replaced(pieces, NULL, NULL, &t, &err) != TDM_OK) fail_msg("%s", err.text);
     assert_encodes(t, "a a", TDM_ENCODE_ADD_SPECIAL, (int32_t[]){1, 6, 6}, 3);
+    assert_encodes(t, "a" MARK "a", TDM_ENCODE_ADD_SPECIAL, (int32_t[]){1, 6, 6}, 3);
     assert_encodes(t, "\xc3\xa9", 0, (int32_t[]){4, 2, 3}, 3);  /* bytes for want of a piece */
     assert_encodes(t, "\xe4\xb8\x80", 0, (int32_t[]){4, 0}, 2); /* not even bytes: unknown */
     tdm_detok_t d;

@@ -130,8 +130,8 @@ static void pieces_match_sentencepiece(void **state) {
 
 static void tokenizer_json_matches_the_library_that_wrote_it(void **state) {
     (void)state;
-    const char *name[] = {"gpt2", "llama3"};
-    for (uint32_t k = 0; k < 2; k++) {
+    const char *name[] = {"gpt2", "llama3", "smollm"};
+    for (uint32_t k = 0; k < TDM_COUNT_OF(name); k++) {
         const json_t *set = json_object_get(golden, name[k]);
         char path[512];
         tdm_tokenizer_t *t;
@@ -142,7 +142,7 @@ static void tokenizer_json_matches_the_library_that_wrote_it(void **state) {
         if (tdm_tokenizer_open_json(path, vocab, &t, &err) != TDM_OK) fail_msg("%s", err.text);
         assert_int_equal(tdm_tokenizer_vocab(t), vocab);
         check_texts(t, set, TDM_ENCODE_ADD_SPECIAL, 0);
-        assert_int_equal(tdm_tokenizer_bos(t), k == 0 ? -1 : 0);
+        assert_int_equal(tdm_tokenizer_bos(t), k == 1 ? 0 : -1);
         assert_int_equal(tdm_tokenizer_find_special(t, "<|eot_id|>"), 1);
         tdm_tokenizer_close(t);
         assert_int_equal(tdm_tokenizer_open_json(path, vocab - 1, &t, &err), TDM_ERR_CORRUPT);
