@@ -265,18 +265,21 @@ static int refuse_whole(tdm_api_tile_t *t, tdm_call_t *c, tdm_slot_t *s) {
 }
 
 /* whole visits a reply that is printed in one body, after its last token;
-   1 where it wants another visit. */
+   1 where it wants another visit.  A body of one record has its length in
+   the head, a longer one streams. */
 static int whole(tdm_api_tile_t *t, tdm_call_t *c, tdm_slot_t *s, uint32_t *work) {
     if (!is_native(s)) {
         if (s->state != TDM_SLOT_ENDED) return 0;
         if (!finish_of(s)) return refuse_whole(t, c, s);
-        if (s->stage == TDM_STAGE_OPEN) tdm_call_head(t, c, 200, TDM_CONTENT_JSON, -1);
     }
     for (uint32_t i = 0; i < RECORDS_PER_VISIT; i++) {
         if (!tdm_call_has_room(c)) return wait_for_room(t);
         tdm_writer_t w;
         tdm_writer_init(&w, t->scratch, sizeof t->scratch);
+        int is_first = s->stage == TDM_STAGE_OPEN;
         fill_record(t, s, &w);
+        int64_t content_sz = s->stage == TDM_STAGE_DONE ? (int64_t)w.sz : -1;
+        if (is_first) tdm_call_head(t, c, 200, TDM_CONTENT_JSON, content_sz);
         write_tokens(t, c, s, &w);
         (*work)++;
         if (s->stage == TDM_STAGE_DONE) return done(t, c, s);

@@ -143,7 +143,6 @@ static int start_native(draft_t *d) {
     s->state = TDM_SLOT_NATIVE;
     tdm_text_init(&s->text, d->t->prompt.tokenizer, 0);
     tie(d, s);
-    tdm_call_head(d->t, d->c, 200, TDM_CONTENT_JSON, -1);
     tdm_slot_ready(d->t, s);
     return 1;
 }

@@ -105,6 +105,7 @@ static void a_chat_body_is_byte_exact(void **state) {
     assert_int_equal(e->x.head.status, 200);
     assert_int_equal(e->x.head.content_type, TDM_CONTENT_JSON);
     assert_int_equal(e->x.head.is_stream, 0);
+    assert_int_equal(e->x.head.content_sz, e->text_sz); /* short: the length is known */
     assert_string_equal(
         scrub(e->text),
         "{\"id\":\"chatcmpl-#\",\"object\":\"chat.completion\",\"created\":1700000005,"

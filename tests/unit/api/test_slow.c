@@ -87,6 +87,7 @@ static void a_whole_reply_larger_than_its_pipe_arrives(void **state) {
     rig_settle(&r);
     assert_int_equal(e->end_cnt, 1);
     assert_true(e->text_sz > 12000 * 8);
+    assert_int_equal(e->x.head.content_sz, -1);
     assert_int_equal(e->token_cnt, 12000);
     json_t *v = json_loads(e->text, 0, NULL);
     assert_non_null(v);
