@@ -202,13 +202,15 @@ void batch_run(batch_t *b, const batch_how_t *how, tdm_attn_stats_t *stats,
     tdm_cpu_attn_t *attn;
     TDM_CHECK(tdm_cpu_attn_init(attn_mem, &ac, &attn, &err) == TDM_OK);
 
-    memset(b->out, 0xff, b->block_sz[2]);
-    memset(b->lse, 0xff, b->block_sz[3]);
     tdm_attn_launch_t launch = batch_launch(b);
     launch.plan = plan;
     tdm_attn_stats_t mine = {0};
-    tdm_cpu_attn_run(attn, &launch, stats ? stats : &mine);
-    check_guards(b);
+    for (uint32_t i = 0; i <= how->again_cnt; i++) {
+        memset(b->out, 0xff, b->block_sz[2]);
+        memset(b->lse, 0xff, b->block_sz[3]);
+        tdm_cpu_attn_run(attn, &launch, stats ? stats : &mine);
+        check_guards(b);
+    }
     if (plan_out) *plan_out = *plan;
     free(attn_mem);
     free(list_mem);

@@ -63,6 +63,7 @@ typedef struct batch_how {
     uint32_t route;
     uint32_t plan_sm_cnt;    /* the work list's sm_cnt: how finely to split; 0: the pool's */
     uint64_t part_float_max; /* 0: the default */
+    uint32_t again_cnt;      /* launches more, by the same context */
 } batch_how_t;
 
 /* batch_launch is the launch of this batch but for its plan. */

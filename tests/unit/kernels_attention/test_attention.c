@@ -106,7 +106,7 @@ static void very_negative_in(uint32_t isa) {
     for (uint32_t s = 0; s < TDM_COUNT_OF(kv); s++) seq[s] = (batch_seq_t){s, kv[s], 1};
     batch_open(&b, &small, seq, 0, TDM_COUNT_OF(kv), 1);
     /* q.k * scale = -78125 for every key, exactly representable */
-    uint64_t pool_sz;
+    uint64_t pool_sz = 0;
     assert_true(tdm_kv_pool_sz(&b.kv, &pool_sz));
     float *k = b.k;
     for (uint64_t i = 0; i < pool_sz / sizeof(float); i++) {

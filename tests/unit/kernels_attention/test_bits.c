@@ -208,6 +208,9 @@ static void fallbacks_give_the_same_bits(void **state) {
 static void counters_say_what_ran(void **state) {
     (void)state;
     static const uint32_t route[] = {TDM_ROUTE_FUSED, TDM_ROUTE_SERIAL, TDM_ROUTE_STREAMS};
+    uint32_t best = TDM_CPU_ISA_SCALAR;
+    assert_int_equal(tdm_cpu_isa_resolve(TDM_CPU_ISA_AUTO, &best, NULL), TDM_OK);
+    float *decode = truth(&shape, hybrid[6].stream, hybrid[6].kv_cnt - 1, 1, best);
     batch_open(&b, &shape, hybrid, HYBRID_PREFILL, HYBRID_DECODE, 1);
     for (uint32_t n = 0; n < TDM_COUNT_OF(sm_cnt_list); n++) {
         for (uint32_t r = 0; r < TDM_COUNT_OF(route); r++) {
@@ -216,9 +219,10 @@ static void counters_say_what_ran(void **state) {
             batch_how_t how = {.pool = pool[sm_cnt_list[n]],
                                .isa = TDM_CPU_ISA_AUTO,
                                .route = route[r],
-                               .plan_sm_cnt = 4};
+                               .plan_sm_cnt = 4,
+                               .again_cnt = 1};
             batch_run(&b, &how, &stats, &plan);
-            batch_run(&b, &how, &stats, &plan); /* adds */
+            check_rows(6, 1, decode); /* a split row, of the second launch */
             for (uint32_t k = 0; k < TDM_KIND_CNT; k++) {
                 assert_int_equal(stats.vcta_planned[k], 2u * plan.item_cnt[k]);
                 assert_int_equal(stats.vcta_executed[k], 2u * plan.item_cnt[k]);
@@ -238,6 +242,7 @@ static void counters_say_what_ran(void **state) {
         }
     }
     batch_close(&b);
+    free(decode);
 }
 
 static void both_kinds_run_side_by_side_when_fused(void **state) {

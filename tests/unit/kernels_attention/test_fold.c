@@ -70,8 +70,8 @@ static void check_exact(const part_t *part, uint32_t cnt, const part_t *got) {
 }
 
 static void check_subset(const tdm_attn_ops_t *ops, tdm_rng_t *rng, uint32_t cnt, uint32_t mask) {
-    part_t part[PARTS];
-    part_t dense[PARTS];
+    part_t part[PARTS] = {0};
+    part_t dense[PARTS] = {0};
     uint32_t dense_cnt = 0;
     for (uint32_t i = 0; i < cnt; i++) {
         int is_empty = !(mask >> i & 1);
