@@ -35,6 +35,7 @@ DEFAULT_PATTERNS = [
     r"\p{N}+",
     r"[0-9][0-9][0-9]",
 ]
+NUMBERS = [f"in {n} of {7 * n} cases, {n * n}% ({n}{n})!= x{n}; " for n in range(1, 2000, 37)]
 ATOMS = vectors.atoms_of()
 
 
@@ -90,7 +91,7 @@ def byte_level(name, pre, is_direct):
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    t.train_from_iterator([LICENCE] + texts(70000, 300), trainer)
+    t.train_from_iterator([LICENCE] + texts(70000, 300) + NUMBERS * 10, trainer)
     t.pre_tokenizer = pre
     if is_direct:
         t.post_processor = processors.TemplateProcessing(
@@ -103,7 +104,7 @@ def byte_level(name, pre, is_direct):
     return {
         "file": f"small_{name}.json",
         "vocab": t.get_vocab_size(),
-        "texts": [{"text": x, "ids": bare.encode(x).ids} for x in sample],
+        "texts": [{"text": x, "ids": bare.encode(x).ids} for x in sample + NUMBERS[:20]],
     }
 
 
