@@ -54,10 +54,3 @@ void tdm_write_string(tdm_writer_t *w, const char *s) {
     tdm_write_escaped(w, s, (uint32_t)strlen(s));
     tdm_write_lit(w, "\"");
 }
-
-uint32_t tdm_utf8_cut(const char *text, uint32_t sz, uint32_t max) {
-    if (sz <= max) return sz;
-    uint32_t at = max;
-    while (at > 0 && ((unsigned char)text[at] & 0xc0) == 0x80) at--;
-    return at;
-}

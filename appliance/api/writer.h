@@ -50,8 +50,4 @@ void tdm_write_escaped(tdm_writer_t *w, const char *text, uint32_t sz);
 /* tdm_write_string writes a NUL-terminated string as a JSON string. */
 void tdm_write_string(tdm_writer_t *w, const char *s);
 
-/* tdm_utf8_cut gives the longest length <= max at which text may be cut
-   without splitting a character; sz where it fits. */
-uint32_t tdm_utf8_cut(const char *text, uint32_t sz, uint32_t max);
-
 #endif /* TDM_API_WRITER_H */
