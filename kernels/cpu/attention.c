@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "appliance/base/atomic.h"
 #include "appliance/base/check.h"
 #include "appliance/base/clock.h"
 #include "kernels/cpu/attention_private.h"
@@ -133,34 +134,61 @@ tdm_status_t tdm_cpu_attn_init(void *mem, const tdm_cpu_attn_config_t *config,
         t->stride = a->stride;
         t->kv = &a->config.kv;
     }
-    int rc = pthread_mutex_init(&a->colocation.lock, NULL);
-    if (rc) return tdm_error_set(err, TDM_ERR_NOMEM, "attention: %s", strerror(rc));
     *attn_out = a;
     return TDM_OK;
 }
 
-/* An item of `kind` begins (by 1) or ends (by -1) on some SM; returns the
-   instant.  The time since the last change counts once per running item
-   where both kinds were running. */
-static int64_t colocation_step(tdm_attn_colocation_t *c, uint32_t kind, uint32_t by) {
-    pthread_mutex_lock(&c->lock);
-    int64_t now_ns = tdm_clock_now_ns();
-    uint32_t p = c->running[TDM_KIND_PREFILL];
-    uint32_t d = c->running[TDM_KIND_DECODE];
-    if (p && d) c->both_ns += (uint64_t)(now_ns - c->since_ns) * (p + d);
-    c->since_ns = now_ns;
-    c->running[kind] += by;
-    pthread_mutex_unlock(&c->lock);
-    return now_ns;
+#define RUNNING_BITS 10 /* holds TDM_SM_MAX */
+#define RUNNING_MASK ((UINT64_C(1) << RUNNING_BITS) - 1)
+
+static int64_t active_time(uint64_t word) {
+    return (int64_t)word >> RUNNING_BITS;
 }
 
+static uint64_t active_word(int64_t time, uint64_t running) {
+    return (uint64_t)time << RUNNING_BITS | running;
+}
+
+/* active_at reads the kind's active time at now. */
+static int64_t active_at(const tdm_attn_active_t *a, int64_t now) {
+    uint64_t word = tdm_load_relaxed(&a->word);
+    return active_time(word) + (word & RUNNING_MASK ? now : 0);
+}
+
+static void active_begin(tdm_attn_active_t *a, int64_t now) {
+    uint64_t word = tdm_load_relaxed(&a->word);
+    uint64_t next;
+    do {
+        uint64_t running = word & RUNNING_MASK;
+        next = active_word(active_time(word) - (running ? 0 : now), running + 1);
+    } while (!tdm_cas_acq_rel(&a->word, &word, next));
+}
+
+static void active_end(tdm_attn_active_t *a, int64_t now) {
+    uint64_t word = tdm_load_relaxed(&a->word);
+    uint64_t next;
+    do {
+        uint64_t running = word & RUNNING_MASK;
+        next = active_word(active_time(word) + (running == 1 ? now : 0), running - 1);
+    } while (!tdm_cas_acq_rel(&a->word, &word, next));
+}
+
+/* Runs and counts one item.  It was colocated for as long as the other
+   kind was active meanwhile; clocks of two cores may disagree by a few
+   ns, hence the clamp. */
 static void item_run(tdm_cpu_attn_t *a, uint32_t sm_idx, uint32_t kind, uint32_t index) {
     tdm_attn_sm_t *sm = &a->sm[sm_idx];
-    int64_t start_ns = colocation_step(&a->colocation, kind, 1);
+    const tdm_attn_active_t *other = &a->active[kind ^ 1u];
+    int64_t start = tdm_clock_now_ns() - a->start_ns;
+    int64_t other_before = active_at(other, start);
+    active_begin(&a->active[kind], start);
     tdm_attn_item_run(a, sm, &a->launch->plan->item[kind][index]);
-    int64_t end_ns = colocation_step(&a->colocation, kind, UINT32_MAX);
+    int64_t end = tdm_clock_now_ns() - a->start_ns;
+    int64_t both = active_at(other, end) - other_before;
+    active_end(&a->active[kind], end);
     sm->item_cnt[kind]++;
-    sm->item_ns[kind] += (uint64_t)(end_ns - start_ns);
+    sm->item_ns[kind] += (uint64_t)(end - start);
+    sm->colocated_ns += (uint64_t)TDM_MIN(TDM_MAX(both, 0), end - start);
 }
 
 /* FUSED, and what has one kind only. */
@@ -223,13 +251,13 @@ static void collect(tdm_cpu_attn_t *a, const tdm_attn_plan_t *p, tdm_attn_stats_
             sm->item_ns[kind] = 0;
         }
         stats->merge_cnt += sm->merge_cnt;
+        stats->colocated_ns += sm->colocated_ns;
         sm->merge_cnt = 0;
+        sm->colocated_ns = 0;
     }
     for (uint32_t kind = 0; kind < TDM_KIND_CNT; kind++) {
         stats->vcta_planned[kind] += p->item_cnt[kind];
     }
-    stats->colocated_ns += a->colocation.both_ns;
-    a->colocation.both_ns = 0;
     stats->split_cnt += p->split_cnt;
     stats->kv_read_bytes += p->kv_read_bytes;
     stats->flops += p->flops;
@@ -241,10 +269,11 @@ void tdm_cpu_attn_run(tdm_cpu_attn_t *a, const tdm_attn_launch_t *launch, tdm_at
     TDM_CHECK(p->part_float_cnt <= a->config.part_float_max);
     TDM_CHECK(p->seq_cnt == 0 || p->group == a->group);
     if (p->seq_cnt == 0) return;
-    int64_t start_ns = tdm_clock_now_ns();
     a->launch = launch;
+    a->start_ns = tdm_clock_now_ns();
+    memset(a->active, 0, sizeof a->active); /* no SM runs: the launch publishes it */
     run_route(a, p);
     a->launch = NULL;
     collect(a, p, stats);
-    stats->wall_ns += (uint64_t)(tdm_clock_now_ns() - start_ns);
+    stats->wall_ns += (uint64_t)(tdm_clock_now_ns() - a->start_ns);
 }

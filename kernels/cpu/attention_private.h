@@ -10,8 +10,6 @@
      attention_simd_private.h  the arithmetic, once, over a vector type
      attention_<isa>.c         the vector type of an instruction set */
 
-#include <pthread.h>
-
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/attention_ops.h"
 #include "kernels/ticket/ticket.h"
@@ -23,17 +21,18 @@ typedef struct TDM_ALIGNED(TDM_CACHE_LINE) tdm_attn_sm {
     tdm_attn_rows_t part; /* the range at hand */
     uint64_t item_cnt[TDM_KIND_CNT];
     uint64_t item_ns[TDM_KIND_CNT];
+    uint64_t colocated_ns;
     uint64_t merge_cnt;
 } tdm_attn_sm_t;
 
-/* Who runs what at this instant, for colocated_ns.  An item is 10 us and
-   more; two turns of an uncontended lock are 50 ns. */
-typedef struct TDM_ALIGNED(TDM_CACHE_LINE) tdm_attn_colocation {
-    pthread_mutex_t lock;
-    uint32_t running[TDM_KIND_CNT];
-    int64_t since_ns;
-    uint64_t both_ns; /* SM-time with both kinds running */
-} tdm_attn_colocation_t;
+/* tdm_attn_active_t is how long any item of one kind has been running in
+   this launch, readable at any instant without a lock: the low bits of
+   word count the items running now, the rest is a time v, and the kind's
+   active time at t is v while none runs and v + t while some do.  Times
+   are ns since the launch began. */
+typedef struct TDM_ALIGNED(TDM_CACHE_LINE) tdm_attn_active {
+    uint64_t word;
+} tdm_attn_active_t;
 
 struct tdm_cpu_attn {
     tdm_cpu_attn_config_t config;
@@ -45,10 +44,11 @@ struct tdm_cpu_attn {
     uint32_t *arrived;        /* [merge_max], 0 between launches */
     tdm_ticket_line_t *drawn; /* [sm_cnt] */
     tdm_ticket_t ticket;
-    tdm_attn_colocation_t colocation;
+    tdm_attn_active_t active[TDM_KIND_CNT];
     /* Of the launch at hand. */
     const tdm_attn_launch_t *launch;
     tdm_ticket_deal_t deal;
+    int64_t start_ns;
     uint32_t decode_sm; /* STREAMS: the first SM of the decode group */
 };
 
