@@ -159,6 +159,7 @@ static void api_config(tdm_house_t *h, uint32_t k, tdm_api_config_t *a, tdm_api_
     a->model_name[0] = h->model_name;
     a->version = h->version;
     a->chat_template = c->model_chat_template;
+    a->end_cnt = tdm_model_eos(h->model, &a->end_id);
     a->wall_offset_ns = tdm_clock_wall_s() * TDM_NS_PER_S - h->start_ns;
     (void)!getrandom(&a->seed, sizeof a->seed, 0);
     *w = (tdm_api_wires_t){

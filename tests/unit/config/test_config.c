@@ -96,7 +96,7 @@ static void mistakes_are_named_and_nothing_is_applied(void **state) {
     }
     tdm_error_t err = {0};
     assert_int_equal(tdm_config_load(&c, "/nonexistent/tandem.json", &err), TDM_ERR_NOT_FOUND);
-    c.door_reply_bytes = 5000;
+    c.door_reply_bytes = 65537;
     assert_int_equal(tdm_config_check(&c, &err), TDM_ERR_INVAL);
 }
 
