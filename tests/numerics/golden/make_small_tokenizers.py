@@ -91,7 +91,7 @@ def byte_level(name, pre, is_direct):
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    t.train_from_iterator([LICENCE] + texts(70000, 300) + NUMBERS * 10, trainer)
+    t.train_from_iterator([LICENCE] + texts(70000, 300) + [f" {n}" for n in range(1, 2000, 7)] * 10, trainer)
     t.pre_tokenizer = pre
     if is_direct:
         t.post_processor = processors.TemplateProcessing(
@@ -142,7 +142,7 @@ def main():
             False,
         ),
     }
-    body = ",\n".join(f" {json.dumps(k)}: {json.dumps(v)}" for k, v in golden.items())
+    body = ",\n".join(f" {json.dumps(k)}: {json.dumps(v, separators=(',', ':'))}" for k, v in golden.items())
     (HERE / "small_tokenizers.json").write_text("{\n" + body + "\n}\n")
 
 

@@ -153,8 +153,15 @@ static void tokenizer_json_matches_the_library_that_wrote_it(void **state) {
 /* The same vocabulary through GGUF metadata: merges as "a b" strings. */
 static void gguf_metadata_matches_the_library_as_well(void **state) {
     (void)state;
-    const struct { const char *set, *pre; } row[] = {{"gpt2", "gpt-2"}, {"llama3", "llama-bpe"}};
-    for (uint32_t k = 0; k < 2; k++) {
+    const struct {
+        const char *set, *pre;
+    } row[] = {
+        {"gpt2", "gpt-2"},
+        {"llama3", "llama-bpe"},
+        {"smollm", "smollm"},
+        {"default", "default"},
+    };
+    for (uint32_t k = 0; k < TDM_COUNT_OF(row); k++) {
         const json_t *set = json_object_get(golden, row[k].set);
         json_error_t where;
         char path[512];
