@@ -26,6 +26,21 @@ typedef struct TDM_ALIGNED(TDM_CACHE_LINE) gate {
     uint32_t word;
 } gate_t;
 
+/* The door of a job says who takes part: epoch << 32, the flags, and how
+   many SMs are owed.  A job for all is shut from the start with every SM
+   owed.  A drawn job starts open with none: an SM that comes in time is
+   owed until it leaves; one that finds the door shut, or of another
+   epoch, goes back to wait. */
+#define DOOR_SHUT  (UINT64_C(1) << 31)
+#define DOOR_DRAWN (UINT64_C(1) << 30)
+#define DOOR_OWED  (DOOR_DRAWN - 1)
+
+#define EPOCH_MASK (UINT32_MAX >> 1) /* what a gate's word can hold */
+
+typedef struct TDM_ALIGNED(TDM_CACHE_LINE) door {
+    uint64_t word;
+} door_t;
+
 typedef struct sm_thread {
     pthread_t thread;
     tdm_sm_pool_t *pool;
@@ -33,12 +48,12 @@ typedef struct sm_thread {
 } sm_thread_t;
 
 struct tdm_sm_pool {
-    gate_t go;       /* moved by the caller, waited for by the SMs */
-    gate_t done;     /* moved by the last SM, waited for by the caller */
-    gate_t left;     /* word: SMs still running the job */
+    gate_t go;   /* moved by the caller, waited for by the SMs */
+    gate_t done; /* moved by the last SM, waited for by the caller */
+    door_t door;
     tdm_sm_fn_t *fn; /* NULL ends the threads */
     void *ctx;
-    uint32_t epoch; /* the caller's own */
+    uint32_t epoch; /* the caller's own, in [0, EPOCH_MASK] */
     uint32_t sm_cnt;
     int64_t spin_ns;
     sm_thread_t thread[]; /* [sm_cnt], [0] unused: the caller */
@@ -87,17 +102,32 @@ static void gate_move(gate_t *g, uint32_t epoch) {
     if (tdm_swap_acq_rel(&g->word, GATE_WORD(epoch)) & GATE_SLEEPS) futex_wake(&g->word);
 }
 
+/* door_enter says whether the calling SM takes part in job `epoch`. */
+static int door_enter(door_t *door, uint32_t epoch) {
+    uint64_t word = tdm_load_acquire(&door->word);
+    for (;;) {
+        if (word >> 32 != epoch) return 0;
+        if (!(word & DOOR_DRAWN)) return 1;
+        if (word & DOOR_SHUT) return 0;
+        if (tdm_cas_acq_rel(&door->word, &word, word + 1)) return 1;
+    }
+}
+
 static void *sm_main(void *arg) {
     sm_thread_t *t = arg;
     tdm_sm_pool_t *pool = t->pool;
-    for (uint32_t epoch = 0;; epoch++) {
+    uint32_t epoch = 0;
+    for (;;) {
         gate_wait(&pool->go, epoch, pool->spin_ns); /* A1: pairs with R1 in launch */
+        epoch = tdm_load_acquire(&pool->go.word) >> 1;
+        if (!door_enter(&pool->door, epoch)) continue;
         tdm_sm_fn_t *fn = pool->fn;
         if (!fn) return NULL;
         fn(pool->ctx, t->sm);
-        /* R2: each arrival releases, the last acquires all and moves the
-           gate; pairs with A2 in launch. */
-        if (tdm_add_acq_rel(&pool->left.word, UINT32_MAX) == 1) gate_move(&pool->done, epoch + 1);
+        /* R2: each leaving releases, the last acquires all and moves the
+           gate; pairs with A2 in await, or with the shutting of the door. */
+        uint64_t word = tdm_add_acq_rel(&pool->door.word, UINT64_MAX);
+        if ((word & DOOR_SHUT) && (word & DOOR_OWED) == 1) gate_move(&pool->done, epoch);
     }
 }
 
@@ -147,17 +177,30 @@ tdm_status_t tdm_sm_pool_open(void *mem, const tdm_sm_config_t *config, tdm_sm_p
     return TDM_OK;
 }
 
-/* Publishes a job to all SM threads. */
-static void launch(tdm_sm_pool_t *pool, tdm_sm_fn_t *fn, void *ctx) {
+/* Publishes a job to all SM threads; door is its flags and SMs owed. */
+static void launch(tdm_sm_pool_t *pool, tdm_sm_fn_t *fn, void *ctx, uint64_t door) {
     pool->fn = fn;
     pool->ctx = ctx;
-    tdm_store_relaxed(&pool->left.word, pool->sm_cnt - 1);
-    gate_move(&pool->go, ++pool->epoch); /* R1: pairs with A1 in sm_main */
+    /* Nobody else looks at `done` now: all that were owed have left. */
+    tdm_store_relaxed(&pool->done.word, GATE_WORD(pool->epoch));
+    pool->epoch = (pool->epoch + 1) & EPOCH_MASK;
+    tdm_store_release(&pool->door.word, (uint64_t)pool->epoch << 32 | door);
+    gate_move(&pool->go, pool->epoch); /* R1: pairs with A1 in sm_main */
+}
+
+static void launch_all(tdm_sm_pool_t *pool, tdm_sm_fn_t *fn, void *ctx) {
+    launch(pool, fn, ctx, DOOR_SHUT | (pool->sm_cnt - 1));
+}
+
+/* await returns when all that are owed have left. */
+static void await(tdm_sm_pool_t *pool) {
+    uint32_t before = (pool->epoch - 1) & EPOCH_MASK;
+    gate_wait(&pool->done, before, pool->spin_ns); /* A2: pairs with R2 in sm_main */
 }
 
 void tdm_sm_pool_close(tdm_sm_pool_t *pool) {
     if (!pool) return;
-    launch(pool, NULL, NULL);
+    launch_all(pool, NULL, NULL);
     for (uint32_t sm = 1; sm < pool->sm_cnt; sm++) pthread_join(pool->thread[sm].thread, NULL);
     pool->sm_cnt = 0;
 }
@@ -171,9 +214,20 @@ void tdm_sm_run(tdm_sm_pool_t *pool, tdm_sm_fn_t *fn, void *ctx) {
         fn(ctx, 0);
         return;
     }
-    launch(pool, fn, ctx);
+    launch_all(pool, fn, ctx);
     fn(ctx, 0);
-    gate_wait(&pool->done, pool->epoch - 1, pool->spin_ns); /* A2: pairs with R2 in sm_main */
+    await(pool);
+}
+
+void tdm_sm_draw(tdm_sm_pool_t *pool, tdm_sm_fn_t *fn, void *ctx) {
+    if (pool->sm_cnt == 1) {
+        fn(ctx, 0);
+        return;
+    }
+    launch(pool, fn, ctx, DOOR_DRAWN);
+    fn(ctx, 0);
+    uint64_t word = tdm_add_acq_rel(&pool->door.word, DOOR_SHUT);
+    if (word & DOOR_OWED) await(pool);
 }
 
 typedef struct parallel_for {
