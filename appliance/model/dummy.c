@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "appliance/model/dummy.h"
 
+#include "appliance/base/check.h"
 #include "appliance/base/rng.h"
 #include "appliance/model/dequant.h"
 #include "appliance/model/layout_private.h"
@@ -88,13 +89,16 @@ uint32_t tdm_dummy_syllable(uint32_t id, char out[4]) {
 
 /* fill_matrix draws uniform weights of standard deviation 1/sqrt(cols), so
    that activations keep their size from layer to layer: int16 draws times
-   a scale, four to a step of the generator. */
+   a scale, four to a step of the generator.  cnt is a multiple of four. */
 static void fill_matrix(tdm_rng_t *rng, uint64_t cnt, uint64_t cols, tdm_bf16_t *dst) {
     float scale = sqrtf(3.0f / (float)cols) / 32768.0f;
-    uint64_t bits = 0;
-    for (uint64_t i = 0; i < cnt; i++, bits >>= 16) {
-        if (i % 4 == 0) bits = tdm_rng_next(rng);
+    TDM_CHECK(cnt % 4 == 0);
+    for (uint64_t i = 0; i < cnt; i += 4) {
+        uint64_t bits = tdm_rng_next(rng);
         dst[i] = tdm_bf16_from_f32((float)(int16_t)(bits & 0xffff) * scale);
+        dst[i + 1] = tdm_bf16_from_f32((float)(int16_t)(bits >> 16 & 0xffff) * scale);
+        dst[i + 2] = tdm_bf16_from_f32((float)(int16_t)(bits >> 32 & 0xffff) * scale);
+        dst[i + 3] = tdm_bf16_from_f32((float)(int16_t)(bits >> 48) * scale);
     }
 }
 
