@@ -197,10 +197,9 @@ static void sm_draw(void *ctx, uint32_t sm) {
     uint32_t index;
     for (;;) {
         uint32_t kind = tdm_ticket_draw(&a->ticket, &a->deal, &a->drawn[sm], sm, &index);
-        if (kind == TDM_TICKET_NONE) break;
+        if (kind == TDM_TICKET_NONE) return;
         item_run(a, sm, kind, index);
     }
-    tdm_ticket_leave(&a->ticket, a->drawn, a->config.sm_cnt, a->config.sm_cnt);
 }
 
 static void sm_take_all(tdm_cpu_attn_t *a, uint32_t sm, uint32_t kind) {
@@ -218,10 +217,25 @@ static void sm_stream(void *ctx, uint32_t sm) {
     tdm_ticket_leave(&a->ticket, a->drawn, a->config.sm_cnt, a->config.sm_cnt);
 }
 
-static void phase(tdm_cpu_attn_t *a, tdm_sm_fn_t *fn, uint32_t prefill_cnt, uint32_t decode_cnt) {
+static void deal(tdm_cpu_attn_t *a, uint32_t prefill_cnt, uint32_t decode_cnt) {
     a->deal = (tdm_ticket_deal_t){.item_cnt = {prefill_cnt, decode_cnt},
                                   .policy = TDM_TICKET_PROPORTIONAL};
-    tdm_sm_run(a->config.pool, fn, a);
+}
+
+/* phase_drawn needs no particular SM: whoever comes in time draws, and
+   the caller leaves for the rest. */
+static void phase_drawn(tdm_cpu_attn_t *a, uint32_t prefill_cnt, uint32_t decode_cnt) {
+    deal(a, prefill_cnt, decode_cnt);
+    uint32_t came = tdm_sm_draw(a->config.pool, sm_draw, a);
+    for (uint32_t i = came; i < a->config.sm_cnt; i++)
+        tdm_ticket_leave(&a->ticket, a->drawn, a->config.sm_cnt, a->config.sm_cnt);
+}
+
+/* phase_streams needs both groups. */
+static void phase_streams(tdm_cpu_attn_t *a, uint32_t prefill_cnt, uint32_t decode_cnt) {
+    deal(a, prefill_cnt, decode_cnt);
+    a->decode_sm = (a->config.sm_cnt + 1) / 2;
+    tdm_sm_run(a->config.pool, sm_stream, a);
 }
 
 static void run_route(tdm_cpu_attn_t *a, const tdm_attn_plan_t *p) {
@@ -229,14 +243,11 @@ static void run_route(tdm_cpu_attn_t *a, const tdm_attn_plan_t *p) {
     uint32_t decode = p->item_cnt[TDM_KIND_DECODE];
     switch (p->route) {
     case TDM_ROUTE_SERIAL:
-        phase(a, sm_draw, prefill, 0);
-        phase(a, sm_draw, 0, decode);
+        phase_drawn(a, prefill, 0);
+        phase_drawn(a, 0, decode);
         break;
-    case TDM_ROUTE_STREAMS:
-        a->decode_sm = (a->config.sm_cnt + 1) / 2;
-        phase(a, sm_stream, prefill, decode);
-        break;
-    default: phase(a, sm_draw, prefill, decode); break;
+    case TDM_ROUTE_STREAMS: phase_streams(a, prefill, decode); break;
+    default: phase_drawn(a, prefill, decode); break;
     }
 }
 

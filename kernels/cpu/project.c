@@ -30,7 +30,7 @@ void tdm_cpu_draw(tdm_cpu_t *cpu, uint64_t cnt, tdm_cpu_item_fn_t *fn, void *ctx
     }
     draw_t d = {.cpu = cpu, .cnt = cnt, .fn = fn, .ctx = ctx};
     tdm_store_relaxed(&cpu->ticket, 0);
-    tdm_sm_draw(cpu->pool, draw_on_sm, &d);
+    (void)tdm_sm_draw(cpu->pool, draw_on_sm, &d);
 }
 
 typedef struct job {

@@ -26,14 +26,16 @@ typedef struct TDM_ALIGNED(TDM_CACHE_LINE) gate {
     uint32_t word;
 } gate_t;
 
-/* The door of a job says who takes part: epoch << 32, the flags, and how
-   many SMs are owed.  A job for all is shut from the start with every SM
-   owed.  A drawn job starts open with none: an SM that comes in time is
-   owed until it leaves; one that finds the door shut, or of another
-   epoch, goes back to wait. */
-#define DOOR_SHUT  (UINT64_C(1) << 31)
-#define DOOR_DRAWN (UINT64_C(1) << 30)
-#define DOOR_OWED  (DOOR_DRAWN - 1)
+/* The door of a job says who takes part: epoch << 32, the flags, how many
+   SMs came and how many are owed.  A job for all is shut from the start
+   with every SM owed.  A drawn job starts open with none: an SM that comes
+   in time is owed until it leaves; one that finds the door shut, or of
+   another epoch, goes back to wait. */
+#define DOOR_SHUT       (UINT64_C(1) << 31)
+#define DOOR_DRAWN      (UINT64_C(1) << 30)
+#define DOOR_CAME       (UINT64_C(1) << 15) /* one of the 15-bit count */
+#define DOOR_OWED       (DOOR_CAME - 1)     /* mask; both counts hold TDM_SM_MAX */
+#define DOOR_CAME_OF(w) ((uint32_t)((w) / DOOR_CAME) & (uint32_t)DOOR_OWED)
 
 #define EPOCH_MASK (UINT32_MAX >> 1) /* what a gate's word can hold */
 
@@ -109,7 +111,7 @@ static int door_enter(door_t *door, uint32_t epoch) {
         if (word >> 32 != epoch) return 0;
         if (!(word & DOOR_DRAWN)) return 1;
         if (word & DOOR_SHUT) return 0;
-        if (tdm_cas_acq_rel(&door->word, &word, word + 1)) return 1;
+        if (tdm_cas_acq_rel(&door->word, &word, word + DOOR_CAME + 1)) return 1;
     }
 }
 
@@ -219,15 +221,16 @@ void tdm_sm_run(tdm_sm_pool_t *pool, tdm_sm_fn_t *fn, void *ctx) {
     await(pool);
 }
 
-void tdm_sm_draw(tdm_sm_pool_t *pool, tdm_sm_fn_t *fn, void *ctx) {
+uint32_t tdm_sm_draw(tdm_sm_pool_t *pool, tdm_sm_fn_t *fn, void *ctx) {
     if (pool->sm_cnt == 1) {
         fn(ctx, 0);
-        return;
+        return 1;
     }
     launch(pool, fn, ctx, DOOR_DRAWN);
     fn(ctx, 0);
     uint64_t word = tdm_add_acq_rel(&pool->door.word, DOOR_SHUT);
     if (word & DOOR_OWED) await(pool);
+    return 1 + DOOR_CAME_OF(word);
 }
 
 typedef struct parallel_for {

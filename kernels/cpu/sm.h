@@ -62,8 +62,9 @@ void tdm_sm_run(tdm_sm_pool_t *pool, tdm_sm_fn_t *fn, void *ctx);
    caller is at it, and returns when those have come back.  For work that
    is drawn by ticket, which any one SM would finish alone: an SM whose
    core is taken by somebody else is not waited for.  (Decode on two cores
-   that other processes kept busy ran 2.2 times as fast.) */
-void tdm_sm_draw(tdm_sm_pool_t *pool, tdm_sm_fn_t *fn, void *ctx);
+   that other processes kept busy ran 2.2 times as fast.)  Returns how many
+   ran fn, the caller included. */
+uint32_t tdm_sm_draw(tdm_sm_pool_t *pool, tdm_sm_fn_t *fn, void *ctx);
 
 /* tdm_sm_parallel_for cuts [0, cnt) into at most sm_cnt contiguous parts
    whose borders are multiples of grain (>= 1), the same on every call,

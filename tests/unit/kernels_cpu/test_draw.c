@@ -22,13 +22,15 @@
 typedef struct job {
     uint64_t ticket;
     uint64_t cnt;
+    uint32_t entered;
     uint32_t plain[ITEMS]; /* written by one SM each, read by the caller after */
     uint32_t seen[TDM_SM_MAX];
 } job_t;
 
 static void draw_items(void *ctx, uint32_t sm) {
-    (void)sm;
     job_t *j = ctx;
+    (void)sm;
+    (void)tdm_add_relaxed(&j->entered, 1u);
     for (;;) {
         uint64_t item = tdm_add_relaxed(&j->ticket, 1);
         if (item >= j->cnt) return;
@@ -65,7 +67,9 @@ static void every_item_is_done_once(void **state) {
                 for (uint32_t sm = 0; sm < sm_cnt; sm++) assert_int_equal(j.seen[sm], 1);
                 continue;
             }
-            tdm_sm_draw(pool, draw_items, &j);
+            uint32_t came = tdm_sm_draw(pool, draw_items, &j);
+            assert_in_range(came, 1, sm_cnt);
+            assert_int_equal(came, tdm_load_relaxed(&j.entered));
             for (uint64_t i = 0; i < ITEMS; i++) assert_int_equal(j.plain[i], i < j.cnt);
         }
         tdm_sm_pool_close(pool);
@@ -93,7 +97,7 @@ static void who_came_in_is_waited_for(void **state) {
     tdm_sm_pool_t *pool = pool_new(2, 20, &mem);
     for (int round = 0; round < 20; round++) {
         job_t j = {0};
-        tdm_sm_draw(pool, slow_item, &j);
+        assert_int_equal(tdm_sm_draw(pool, slow_item, &j), 2);
         assert_int_equal(j.plain[0], 7);
     }
     tdm_sm_pool_close(pool);
