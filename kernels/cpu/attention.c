@@ -214,7 +214,6 @@ static void sm_stream(void *ctx, uint32_t sm) {
     tdm_cpu_attn_t *a = ctx;
     if (sm < a->decode_sm || a->config.sm_cnt == 1) sm_take_all(a, sm, TDM_KIND_PREFILL);
     if (sm >= a->decode_sm || a->config.sm_cnt == 1) sm_take_all(a, sm, TDM_KIND_DECODE);
-    tdm_ticket_leave(&a->ticket, a->drawn, a->config.sm_cnt, a->config.sm_cnt);
 }
 
 static void deal(tdm_cpu_attn_t *a, uint32_t prefill_cnt, uint32_t decode_cnt) {
@@ -223,12 +222,11 @@ static void deal(tdm_cpu_attn_t *a, uint32_t prefill_cnt, uint32_t decode_cnt) {
 }
 
 /* phase_drawn needs no particular SM: whoever comes in time draws, and
-   the caller leaves for the rest. */
+   one whose core is busy is not waited for. */
 static void phase_drawn(tdm_cpu_attn_t *a, uint32_t prefill_cnt, uint32_t decode_cnt) {
     deal(a, prefill_cnt, decode_cnt);
-    uint32_t came = tdm_sm_draw(a->config.pool, sm_draw, a);
-    for (uint32_t i = came; i < a->config.sm_cnt; i++)
-        tdm_ticket_leave(&a->ticket, a->drawn, a->config.sm_cnt, a->config.sm_cnt);
+    (void)tdm_sm_draw(a->config.pool, sm_draw, a);
+    tdm_ticket_reset(&a->ticket, a->drawn, a->config.sm_cnt);
 }
 
 /* phase_streams needs both groups. */
@@ -236,6 +234,7 @@ static void phase_streams(tdm_cpu_attn_t *a, uint32_t prefill_cnt, uint32_t deco
     deal(a, prefill_cnt, decode_cnt);
     a->decode_sm = (a->config.sm_cnt + 1) / 2;
     tdm_sm_run(a->config.pool, sm_stream, a);
+    tdm_ticket_reset(&a->ticket, a->drawn, a->config.sm_cnt);
 }
 
 static void run_route(tdm_cpu_attn_t *a, const tdm_attn_plan_t *p) {

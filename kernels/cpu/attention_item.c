@@ -8,16 +8,10 @@
 #define LOG2_E 1.4426950408889634
 #define LN_2   0.6931471805599453
 
-/* First row of q and out of the tile, [nhead_q][head_dim] floats each. */
-static uint64_t first_row(const tdm_cpu_attn_t *a, const tdm_attn_item_t *item) {
-    return (uint64_t)a->launch->plan->seq[item->seq].row + item->tok;
-}
-
-/* Element offset of the tile's row r in q and out. */
-static uint64_t row_offset(const tdm_cpu_attn_t *a, const tdm_attn_item_t *item, uint32_t r) {
-    uint64_t row = first_row(a, item) + r / a->group;
-    uint64_t head = (uint64_t)item->head_kv * a->group + r % a->group;
-    return (row * a->config.nhead_q + head) * a->config.kv.head_dim;
+/* Index of the tile's row r in lse; times head_dim, in q and out. */
+static uint64_t cell_of(const tdm_cpu_attn_t *a, const tdm_attn_item_t *item, uint32_t r) {
+    uint64_t row = (uint64_t)a->launch->plan->seq[item->seq].row + item->tok + r / a->group;
+    return row * a->config.nhead_q + item->head_kv * a->group + r % a->group;
 }
 
 static void tile_load(const tdm_cpu_attn_t *a, tdm_attn_tile_t *t, const tdm_attn_item_t *item) {
@@ -35,7 +29,7 @@ static void tile_load(const tdm_cpu_attn_t *a, tdm_attn_tile_t *t, const tdm_att
     const uint32_t dim = a->config.kv.head_dim;
     const float scale = (float)(l->scale * LOG2_E);
     for (uint32_t r = 0; r < t->row_cnt; r++) {
-        const float *from = (const float *)l->q + row_offset(a, item, r);
+        const float *from = (const float *)l->q + cell_of(a, item, r) * dim;
         float *to = t->q + r * t->stride;
         for (uint32_t d = 0; d < dim; d++) to[d] = from[d] * scale;
         for (uint32_t d = dim; d < t->stride; d++) to[d] = 0.0f;
@@ -56,15 +50,15 @@ static void rows_store(const tdm_cpu_attn_t *a, const tdm_attn_item_t *item, tdm
                        uint32_t row_cnt) {
     const uint32_t dim = a->config.kv.head_dim;
     for (uint32_t r = 0; r < row_cnt; r++) {
-        uint64_t off = row_offset(a, item, r);
+        uint64_t cell = cell_of(a, item, r);
         const float *from = rows.o + r * a->stride;
-        float *to = (float *)a->launch->out + off;
+        float *to = (float *)a->launch->out + cell * dim;
         int is_empty = rows.m[r] == -INFINITY && rows.l[r] == 0.0f;
         float l = is_empty ? 1.0f : rows.l[r];
         for (uint32_t d = 0; d < dim; d++) to[d] = from[d] / l;
         if (!a->launch->lse) continue;
         double lse = ((double)rows.m[r] + log2((double)l)) * LN_2;
-        a->launch->lse[off / dim] = is_empty ? -INFINITY : (float)lse;
+        a->launch->lse[cell] = is_empty ? -INFINITY : (float)lse;
     }
 }
 

@@ -28,9 +28,10 @@
    drawers, so 32 bits hold item counts up to 2^31.
 
    Reset without memset: every drawer leaves once, and the last to leave
-   zeroes the counters for the next launch.  Launches must be ordered by
-   the caller (barrier, stream order); launches that may overlap take one
-   tdm_ticket_t each.
+   zeroes the counters for the next launch (a caller that waits for its
+   drawers anyway, as the CPU's does, resets them itself).  Launches must
+   be ordered by the caller (barrier, stream order); launches that may
+   overlap take one tdm_ticket_t each.
 
    Ownership: zeroed memory of the caller; every counter that two SMs
    touch has a TDM_CACHE_LINE of its own.
@@ -135,17 +136,23 @@ TDM_TICKET_FN uint32_t tdm_ticket_draw(tdm_ticket_t *tk, const tdm_ticket_deal_t
     return *index_out != TDM_TICKET_NONE ? kind : TDM_TICKET_NONE;
 }
 
-/* tdm_ticket_leave is each drawer's last call of a launch.  The last of
-   drawer_cnt resets all counters, drawn[0, sm_cnt) included, and gets 1. */
+/* tdm_ticket_reset zeroes all counters, drawn[0, sm_cnt) included, once
+   nobody draws: for a caller that has a barrier of its own. */
+TDM_TICKET_FN void tdm_ticket_reset(tdm_ticket_t *tk, tdm_ticket_line_t *drawn, uint32_t sm_cnt) {
+    for (uint32_t i = 0; i < sm_cnt; i++) TDM_TICKET_STORE(&drawn[i].value, 0u);
+    TDM_TICKET_STORE(&tk->next[TDM_KIND_PREFILL].value, 0u);
+    TDM_TICKET_STORE(&tk->next[TDM_KIND_DECODE].value, 0u);
+    TDM_TICKET_STORE(&tk->gone.value, 0u);
+}
+
+/* tdm_ticket_leave is each drawer's last call of a launch that has no
+   barrier.  The last of drawer_cnt resets the counters and gets 1. */
 TDM_TICKET_FN int tdm_ticket_leave(tdm_ticket_t *tk, tdm_ticket_line_t *drawn, uint32_t sm_cnt,
                                    uint32_t drawer_cnt) {
     uint32_t before = TDM_TICKET_ADD_FENCED(&tk->gone.value, 1u); /* T1 */
     if (before + 1 != drawer_cnt) return 0;
     TDM_TICKET_ACQUIRE();
-    for (uint32_t i = 0; i < sm_cnt; i++) TDM_TICKET_STORE(&drawn[i].value, 0u);
-    TDM_TICKET_STORE(&tk->next[TDM_KIND_PREFILL].value, 0u);
-    TDM_TICKET_STORE(&tk->next[TDM_KIND_DECODE].value, 0u);
-    TDM_TICKET_STORE(&tk->gone.value, 0u);
+    tdm_ticket_reset(tk, drawn, sm_cnt);
     return 1;
 }
 
