@@ -45,16 +45,20 @@ static int is_late(const tdm_sched_t *s, const tdm_request_t *request) {
 static int is_too_dense(const tdm_sched_t *s, const tdm_request_t *request) {
     if (!s->live.decode_guard) return 0;
     int64_t gap = s->live.class_of[request->slo_class].gap_ns;
-    tdm_load_t load = {.decode_cnt = 1, .kv_cnt = request->prompt_cnt};
+    tdm_load_t load = {
+        .decode_cnt = 1, .kv_cnt = request->prompt_cnt, .kv_max = request->prompt_cnt};
     for (uint32_t i = 0; i < s->sizes.seq_max; i++) {
         if (s->slot_seq[i] == TDM_SEQ_NONE) continue;
         const tdm_seq_t *q = &s->seq[s->slot_seq[i]];
         load.decode_cnt++;
-        load.kv_cnt += TDM_MAX(q->pos, q->fill_cnt);
+        uint64_t kv = TDM_MAX(q->pos, q->fill_cnt);
+        load.kv_cnt += kv;
+        load.kv_max = TDM_MAX(load.kv_max, kv);
         gap = TDM_MIN(gap, s->live.class_of[q->slo_class].gap_ns);
     }
+    int64_t host = TDM_MAX((int64_t)s->cap.host_ns, s->live.host_gap_ns);
     return tdm_predict_ns(&s->predict, &s->live.profile, (tdm_route_t)s->live.route, &load) >
-           gap - s->live.host_gap_ns;
+           tdm_cap_budget_ns(&s->cap, gap - host);
 }
 
 tdm_reason_t tdm_admit_judge(const tdm_sched_t *s, const tdm_request_t *request) {

@@ -29,6 +29,8 @@ static tdm_status_t classes_check(const tdm_sched_live_t *live, tdm_error_t *err
     for (uint32_t k = 0; k < TDM_SLO_CLASS_MAX; k++) {
         RANGE(live->class_of[k].ttft_ns, 1, INT64_MAX / 4);
         RANGE(live->class_of[k].gap_ns, 1, INT64_MAX / 4);
+        RANGE(live->class_of[k].epsilon, 1e-6, 1.0);
+        RANGE(live->class_of[k].burst_ns, 0, INT64_MAX / 4);
     }
     return TDM_OK;
 }
@@ -46,6 +48,9 @@ static tdm_status_t profile_check(const tdm_profile_t *profile, tdm_error_t *err
 
 tdm_status_t tdm_sched_live_check(const tdm_sched_live_t *live, tdm_error_t *err) {
     RANGE(live->route, (uint32_t)TDM_ROUTE_FUSED, (uint32_t)TDM_ROUTE_SERIAL);
+    RANGE(live->policy, (uint32_t)TDM_POLICY_QUANTILE, (uint32_t)TDM_POLICY_STATIC);
+    RANGE(live->margin, 0.1, 10.0);
+    RANGE(live->grid_tok, 1u, 1024u);
     RANGE(live->token_max, 1u, (uint32_t)TDM_PLAN_TOKEN_MAX);
     RANGE(live->slice_max, 1u, (uint32_t)TDM_PLAN_SLICE_MAX);
     RANGE(live->floor_cnt, 1u, live->token_max);
@@ -76,6 +81,9 @@ static void profile_default(tdm_profile_t *profile) {
 void tdm_sched_live_default(tdm_sched_live_t *live) {
     *live = (tdm_sched_live_t){
         .route = TDM_ROUTE_FUSED,
+        .policy = TDM_POLICY_QUANTILE,
+        .margin = 1.2,
+        .grid_tok = 1,
         .token_max = 2048,
         .slice_max = 16,
         .floor_cnt = 32,
@@ -92,10 +100,10 @@ void tdm_sched_live_default(tdm_sched_live_t *live) {
         .down_max_ns = 120000000000,
         .retry_min_ms = 100,
         .retry_max_ms = 60000,
-        .class_of = {{.ttft_ns = 2000000000, .gap_ns = 250000000},
-                     {.ttft_ns = 5000000000, .gap_ns = 500000000},
-                     {.ttft_ns = 10000000000, .gap_ns = 1000000000},
-                     {.ttft_ns = 60000000000, .gap_ns = 2000000000}},
+        .class_of = {{.ttft_ns = 2000000000, .gap_ns = 250000000, .epsilon = 0.01},
+                     {.ttft_ns = 5000000000, .gap_ns = 500000000, .epsilon = 0.01},
+                     {.ttft_ns = 10000000000, .gap_ns = 1000000000, .epsilon = 0.01},
+                     {.ttft_ns = 60000000000, .gap_ns = 2000000000, .epsilon = 0.01}},
     };
     profile_default(&live->profile);
 }

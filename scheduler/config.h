@@ -27,18 +27,34 @@ typedef struct tdm_sched_sizes {
 
 /* tdm_sched_class_t holds the promises of one class of service. */
 typedef struct tdm_sched_class {
-    int64_t ttft_ns; /* first token due after arrival; > 0 */
-    int64_t gap_ns;  /* between two tokens; the iteration limit while one decodes; > 0 */
+    int64_t ttft_ns;  /* first token due after arrival; > 0 */
+    int64_t gap_ns;   /* between two tokens; the iteration limit while one decodes; > 0 */
+    double epsilon;   /* share of its gaps that may be longer, (0, 1] */
+    int64_t burst_ns; /* > 0: token n is due n * gap_ns after the first, for clients with a
+                         buffer, and burst_ns bounds each single gap; 0: every gap counts */
 } tdm_sched_class_t;
+
+/* How much prefill an iteration with decodes takes. */
+typedef enum tdm_sched_policy {
+    TDM_POLICY_QUANTILE = 1, /* up to the time limit, by the tracked quantile (cap.h) */
+    TDM_POLICY_MARGIN,       /* up to the time limit, by margin times the profile, untracked */
+    TDM_POLICY_STATIC,       /* token_max tokens, decodes included, whatever the time */
+    TDM_POLICY_CNT
+} tdm_sched_policy_t;
 
 typedef struct tdm_sched_live {
     uint32_t revision; /* of the operator's configuration; stamped in records */
-    uint32_t route;    /* FUSED, STREAMS or SERIAL: for iterations with both kinds */
+    uint32_t route;    /* FUSED, STREAMS or SERIAL: for iterations with both kinds; where a
+                          measured table is there, FUSED leaves the choice to it */
+    uint32_t policy;   /* tdm_sched_policy_t */
+    double margin;     /* of TDM_POLICY_MARGIN, [0.1, 10] */
 
     uint32_t token_max; /* prefill tokens of one iteration, [1, TDM_PLAN_TOKEN_MAX] */
     uint32_t slice_max; /* prefill slices of one iteration, [1, TDM_PLAN_SLICE_MAX] */
     uint32_t floor_cnt; /* tokens of a slice that progress forces, [1, token_max] */
     uint32_t short_max; /* tokens; a prompt up to this is short */
+    uint32_t grid_tok;  /* an iteration cut by time has a multiple of it, decodes included;
+                           1: the slice ends on a multiple of 16 instead; [1, 1024] */
 
     uint64_t waiting_tokens_max; /* prompt tokens of all waiting sequences */
 

@@ -12,26 +12,76 @@ typedef struct bound {
     int is_short_only;
     int may_force;
     uint32_t token_max;
-    int64_t limit_ns;
+    int64_t budget_ns; /* of the predicted time */
 } bound_t;
 
-int64_t tdm_draft_predict(const tdm_sched_t *s, const tdm_load_t *load) {
-    return tdm_predict_ns(&s->predict, &s->live.profile, (tdm_route_t)s->live.route, load);
+int64_t tdm_draft_predict(const tdm_sched_t *s, tdm_route_t both, const tdm_load_t *load) {
+    if (s->live.policy == TDM_POLICY_MARGIN)
+        return tdm_predict_profile_ns(&s->live.profile, both, load);
+    return tdm_predict_ns(&s->predict, &s->live.profile, both, load);
 }
 
-/* draft_decodes sums the decodes and takes the tightest gap among them as
-   the limit. */
+/* slack_ns: how long this iteration may take before the next token of a
+   sequence of a buffered class is late, counted from when it starts. */
+static int64_t slack_ns(const tdm_sched_t *s, const tdm_seq_t *q, int64_t start_ns) {
+    const tdm_sched_class_t *k = &s->live.class_of[q->slo_class];
+    if (q->first_ns == 0) return k->burst_ns;
+    int64_t index = (int64_t)q->pos + 1 - (int64_t)q->prompt_cnt;
+    int64_t slack = q->first_ns + index * k->gap_ns - start_ns;
+    return TDM_MIN(TDM_MAX(slack, 0), k->burst_ns);
+}
+
+/* start_ns is when the plan in the making would begin to run. */
+static int64_t start_ns(const tdm_sched_t *s) {
+    if (s->flight_cnt == 0) return s->now_ns;
+    return TDM_MAX(s->now_ns, s->flight_ns + s->flight[0].record.predicted_ns);
+}
+
+/* draft_decodes sums the decodes and takes the tightest limit among them
+   as the iteration's. */
 static void draft_decodes(const tdm_sched_t *s, tdm_draft_t *d) {
-    int64_t gap = INT64_MAX;
+    int64_t limit = INT64_MAX, start = start_ns(s);
     for (uint32_t i = 0; i < s->sizes.seq_max; i++) {
         if (s->slot_seq[i] == TDM_SEQ_NONE) continue;
         const tdm_seq_t *q = &s->seq[s->slot_seq[i]];
         if (!tdm_draft_is_decodable(q)) continue;
         d->load.decode_cnt++;
         d->load.kv_cnt += (uint64_t)q->pos + 1u;
-        gap = TDM_MIN(gap, s->live.class_of[q->slo_class].gap_ns);
+        d->load.kv_max = TDM_MAX(d->load.kv_max, (uint64_t)q->pos + 1u);
+        d->decode_of[q->slo_class]++;
+        if (s->live.class_of[q->slo_class].burst_ns > 0)
+            limit = TDM_MIN(limit, slack_ns(s, q, start));
     }
-    d->limit_ns = d->load.decode_cnt ? gap - s->live.host_gap_ns : s->live.prefill_limit_ns;
+    for (uint32_t k = 0; k < TDM_SLO_CLASS_MAX; k++)
+        if (d->decode_of[k] > 0 && s->live.class_of[k].burst_ns == 0)
+            limit = TDM_MIN(limit, s->live.class_of[k].gap_ns);
+    int64_t host = TDM_MAX((int64_t)s->cap.host_ns, s->live.host_gap_ns);
+    d->limit_ns = d->load.decode_cnt ? limit - host : s->live.prefill_limit_ns;
+}
+
+/* draft_bounds sets what the passes may take, by the policy. */
+static void draft_bounds(tdm_sched_t *s, tdm_draft_t *d) {
+    uint32_t decode_cnt = d->load.decode_cnt, most = UINT32_MAX;
+    d->both = (tdm_route_t)s->live.route;
+    if (d->both == TDM_ROUTE_FUSED && s->live.profile.table)
+        d->both = s->cap.is_drifting ? TDM_ROUTE_SERIAL : (tdm_route_t)TDM_PREDICT_ANY;
+    d->token_max = s->live.token_max;
+    d->budget_ns = d->limit_ns;
+    if (decode_cnt == 0) return;
+    switch (s->live.policy) {
+    case TDM_POLICY_STATIC:
+        most = s->live.token_max;
+        d->budget_ns = INT64_MAX / 4;
+        break;
+    case TDM_POLICY_MARGIN: d->budget_ns = (int64_t)((double)d->limit_ns / s->live.margin); break;
+    default:
+        most = tdm_cap_token_max(&s->cap, s->live.grid_tok);
+        d->budget_ns = tdm_cap_budget_ns(&s->cap, d->limit_ns);
+        break;
+    }
+    most = most > decode_cnt ? most - decode_cnt : 0u;
+    d->token_max = TDM_MIN(d->token_max, most);
+    if (tdm_draft_predict(s, d->both, &d->load) > d->budget_ns) s->stats.over_budget_cnt++;
 }
 
 /* find_ward gives the oldest head that waited past bypass_ns. */
@@ -110,9 +160,55 @@ static uint32_t best_queue(const tdm_sched_t *s, tdm_draft_t *d, const bound_t *
     return best;
 }
 
+/* fits: would the load plus cnt tokens after pos stay in the budget? */
+static int fits(const tdm_sched_t *s, const tdm_draft_t *d, uint32_t pos, uint32_t cnt,
+                int64_t budget_ns) {
+    tdm_load_t more = d->load;
+    more.prefill_cnt += cnt;
+    more.pair_cnt += tdm_predict_pairs(pos, cnt);
+    return tdm_draft_predict(s, d->both, &more) <= budget_ns;
+}
+
+/* fit gives the most tokens, at most cnt_max, that a slice starting at pos
+   may add within the budget. */
+static uint32_t fit(const tdm_sched_t *s, const tdm_draft_t *d, uint32_t pos, uint32_t cnt_max,
+                    int64_t budget_ns) {
+    if (fits(s, d, pos, cnt_max, budget_ns)) return cnt_max;
+    uint32_t good = 0, bad = cnt_max;
+    while (bad - good > 1) {
+        uint32_t mid = good + (bad - good) / 2;
+        if (fits(s, d, pos, mid, budget_ns))
+            good = mid;
+        else
+            bad = mid;
+    }
+    return good;
+}
+
+/* forced_cnt: the slice that progress demands, 0 where it does not.
+   may_force: nothing more urgent was fed in this pass, so a head that does
+   not fit would not fit later either. */
+static uint32_t forced_cnt(const tdm_sched_t *s, tdm_draft_t *d, const tdm_seq_t *q, uint32_t left,
+                           int may_force) {
+    int is_starved = s->now_ns - q->served_ns > s->live.starve_ns;
+    int is_alone = d->load.decode_cnt == 0 && d->load.prefill_cnt == 0;
+    if (!may_force || !(is_starved || is_alone)) return 0;
+    if (d->load.prefill_cnt >= s->live.token_max) return 0;
+    d->is_forced = 1;
+    left = TDM_MIN(left, s->live.token_max - d->load.prefill_cnt);
+    return TDM_MIN(left, s->live.floor_cnt);
+}
+
+/* on_grid takes off what a cut leaves over a multiple of the grid. */
+static uint32_t on_grid(const tdm_sched_t *s, const tdm_draft_t *d, uint32_t pos, uint32_t cnt) {
+    uint32_t cut = (pos + cnt) % ALIGN;
+    if (s->live.grid_tok > 1)
+        cut = (d->load.decode_cnt + d->load.prefill_cnt + cnt) % s->live.grid_tok;
+    return cnt >= ALIGN + cut ? cnt - cut : cnt;
+}
+
 /* slice_cnt decides the tokens that head may add, 0 with d->cap set where
-   none.  may_force: nothing more urgent was fed in this pass, so a head
-   that does not fit would not fit later either. */
+   none. */
 static uint32_t slice_cnt(const tdm_sched_t *s, tdm_draft_t *d, const bound_t *b, uint32_t idx,
                           int may_force) {
     const tdm_seq_t *q = &s->seq[idx];
@@ -122,20 +218,14 @@ static uint32_t slice_cnt(const tdm_sched_t *s, tdm_draft_t *d, const bound_t *b
     uint32_t room = b->token_max > d->load.prefill_cnt ? b->token_max - d->load.prefill_cnt : 0u;
     d->cap = TDM_CAP_slice_max;
     if (!p && d->pick_cnt == s->live.slice_max) return 0;
-    d->cap = TDM_CAP_token_max;
+    int is_climbing = s->live.policy == TDM_POLICY_QUANTILE && d->token_max < s->live.token_max;
+    d->cap = is_climbing ? TDM_CAP_time_limit : TDM_CAP_token_max;
     uint32_t most = TDM_MIN(left, room);
-    if (most == 0) return 0;
-    uint32_t cnt = tdm_predict_fit(&s->predict, &s->live.profile, (tdm_route_t)s->live.route,
-                                   &d->load, q->pos + had, most, b->limit_ns);
+    uint32_t cnt = most > 0 ? fit(s, d, q->pos + had, most, b->budget_ns) : 0u;
     if (cnt < most) d->cap = TDM_CAP_time_limit;
-    uint32_t cut = (q->pos + had + cnt) % ALIGN;
-    if (cnt < left && cnt >= ALIGN + cut) cnt -= cut;
+    if (cnt < most) cnt = on_grid(s, d, q->pos + had, cnt);
     if (cnt == left || cnt >= ALIGN || (cnt > 0 && cnt == most)) return cnt;
-    int is_starved = s->now_ns - q->served_ns > s->live.starve_ns;
-    int is_alone = d->load.decode_cnt == 0 && d->load.prefill_cnt == 0;
-    if (!may_force || !(is_starved || is_alone)) return 0;
-    d->is_forced = 1;
-    return TDM_MIN(most, s->live.floor_cnt);
+    return forced_cnt(s, d, q, left, may_force);
 }
 
 static void pick_add(tdm_sched_t *s, tdm_draft_t *d, uint32_t idx, uint32_t cnt) {
@@ -187,14 +277,14 @@ static int has_both(const tdm_sched_t *s) {
 static void draft_prefill(tdm_sched_t *s, tdm_draft_t *d) {
     d->token_ns = s->fill_tok > 0.0 ? s->fill_ns / s->fill_tok : 0.0;
     d->ward = find_ward(s);
-    int64_t base_ns = tdm_draft_predict(s, &d->load);
-    if (has_both(s) && base_ns < d->limit_ns) {
+    int64_t base_ns = tdm_draft_predict(s, d->both, &d->load);
+    if (has_both(s) && base_ns < d->budget_ns) {
         bound_t quarter = {.is_short_only = 1,
-                           .token_max = TDM_MAX(s->live.token_max / 4u, 1u),
-                           .limit_ns = base_ns + (d->limit_ns - base_ns) / 4};
+                           .token_max = TDM_MAX(d->token_max / 4u, 1u),
+                           .budget_ns = base_ns + (d->budget_ns - base_ns) / 4};
         draft_pass(s, d, &quarter);
     }
-    bound_t all = {.may_force = 1, .token_max = s->live.token_max, .limit_ns = d->limit_ns};
+    bound_t all = {.may_force = 1, .token_max = d->token_max, .budget_ns = d->budget_ns};
     draft_pass(s, d, &all);
 }
 
@@ -202,5 +292,6 @@ void tdm_draft_make(tdm_sched_t *s, tdm_draft_t *d) {
     memset(d, 0, sizeof *d);
     d->cap = TDM_CAP_no_work;
     draft_decodes(s, d);
+    draft_bounds(s, d);
     draft_prefill(s, d);
 }

@@ -21,8 +21,12 @@ typedef struct tdm_pick {
 
 typedef struct tdm_draft {
     tdm_load_t load;
-    int64_t limit_ns;
-    double token_ns; /* for slack */
+    uint32_t decode_of[TDM_SLO_CLASS_MAX];
+    int64_t limit_ns;   /* of the iteration's time */
+    int64_t budget_ns;  /* of its predicted time */
+    uint32_t token_max; /* of its prefill tokens */
+    tdm_route_t both;   /* of hybrids, or TDM_PREDICT_ANY */
+    double token_ns;    /* for slack */
     uint32_t pick_cnt;
     tdm_reason_t cap;
     tdm_reason_t blocked[TDM_QUEUE_CNT]; /* why its next WAITING cannot start */
@@ -37,8 +41,8 @@ typedef struct tdm_draft {
 /* tdm_draft_make decides the next iteration at s->now_ns. */
 void tdm_draft_make(tdm_sched_t *s, tdm_draft_t *d);
 
-/* tdm_draft_predict is the corrected time of a load. */
-int64_t tdm_draft_predict(const tdm_sched_t *s, const tdm_load_t *load);
+/* tdm_draft_predict is the time that the policy expects of a load. */
+int64_t tdm_draft_predict(const tdm_sched_t *s, tdm_route_t both, const tdm_load_t *load);
 
 /* tdm_draft_is_decodable: all known tokens are planned, and more may be
    sampled. */

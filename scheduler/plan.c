@@ -122,10 +122,16 @@ static void write_record(tdm_sched_t *s, const tdm_draft_t *d, const tdm_plan_t 
                                      .running_cnt = s->running_cnt,
                                      .page_free_cnt = s->kv.free_cnt,
                                      .is_forced = d->is_forced ? 1u : 0u};
+    f->record.quantile = s->cap.quantile;
+    f->record.is_outside =
+        tdm_predict_is_outside(&s->live.profile, plan->route, &d->load) ? 1u : 0u;
+    memcpy(f->decode_of, d->decode_of, sizeof d->decode_of);
     f->record.start_cnt = d->start_cnt;
     memcpy(f->record.start_class, d->start_class, sizeof d->start_class);
     memcpy(f->record.start_wait_ns, d->start_wait_ns, sizeof d->start_wait_ns);
-    f->profile_ns = tdm_predict_profile_ns(&s->live.profile, (tdm_route_t)s->live.route, &d->load);
+    f->profile_ns = tdm_predict_profile_ns(&s->live.profile, (tdm_route_t)plan->route, &d->load);
+    if (plan->decode_cnt > 0) tdm_cap_planned(&s->cap, plan->decode_cnt + plan->token_cnt);
+    s->stats.outside_cnt += f->record.is_outside;
     tdm_sched_count(s, d->cap);
     s->stats.prefill_tokens += plan->token_cnt;
     s->stats.forced_cnt += d->is_forced ? 1u : 0u;
@@ -139,6 +145,22 @@ static int has_room(const tdm_sched_t *s) {
     for (uint32_t i = 0; i < s->sizes.api_cnt; i++)
         if (s->outbox[i].token_cnt + flying > TDM_OUTBOX_TOKENS(s->sizes.seq_max)) return 0;
     return 1;
+}
+
+/* route_of settles the route, and why it is not the fused one. */
+static tdm_route_t route_of(const tdm_sched_t *s, const tdm_draft_t *d, uint32_t *reason) {
+    const tdm_profile_t *profile = &s->live.profile;
+    tdm_route_t route = tdm_predict_route(&d->load, d->both);
+    if ((uint32_t)route == TDM_PREDICT_ANY) route = tdm_predict_choose(profile, &d->load);
+    *reason = TDM_REASON_NONE;
+    if (route < TDM_ROUTE_STREAMS) return route;
+    if (s->live.route != TDM_ROUTE_FUSED)
+        *reason = TDM_FALLBACK_operator;
+    else if (s->cap.is_drifting || tdm_predict_is_outside(profile, TDM_ROUTE_FUSED, &d->load))
+        *reason = TDM_FALLBACK_bin_unverified;
+    else
+        *reason = TDM_FALLBACK_not_profitable;
+    return route;
 }
 
 int tdm_sched_plan(tdm_sched_t *s, int64_t now_ns, tdm_plan_t *plan) {
@@ -158,11 +180,9 @@ int tdm_sched_plan(tdm_sched_t *s, int64_t now_ns, tdm_plan_t *plan) {
     plan_reset(plan);
     plan->iteration = ++s->iteration;
     plan->epoch = s->epoch;
-    plan->route = tdm_predict_route(&d.load, (tdm_route_t)s->live.route);
-    int is_fused_wanted = plan->route < TDM_ROUTE_STREAMS;
-    plan->reason = is_fused_wanted ? TDM_REASON_NONE : TDM_FALLBACK_operator_off;
+    plan->route = route_of(s, &d, &plan->reason);
     plan->limit_ns = d.limit_ns;
-    plan->predicted_ns = tdm_draft_predict(s, &d.load);
+    plan->predicted_ns = tdm_draft_predict(s, (tdm_route_t)plan->route, &d.load);
     write_plan(s, &d, plan, f);
     write_record(s, &d, plan, f);
     if (s->flight_cnt++ == 0) s->flight_ns = s->now_ns;

@@ -8,13 +8,14 @@
    a lone spike cannot keep a route from being tried again, and a machine
    that is three times slower is followed within some 25 iterations.
    The first WARM of a route are averaged whole, to find the scale of a
-   guessed profile.  All three are guesses, to be replaced by the quantile
-   tracker. */
+   guessed profile.
+   KEEP: another route must save so much, or plans flap between two. */
 #define LEARN          0.125
 #define SURPRISE       2.0
 #define WARM           8u
 #define CORRECTION_MAX 1024.0
 #define TIME_MAX       0x1p61
+#define KEEP           0.97
 
 static double clamp(double x, double low, double high) {
     if (!(x > low)) return low;
@@ -30,48 +31,62 @@ tdm_route_t tdm_predict_route(const tdm_load_t *load, tdm_route_t both) {
     return load->decode_cnt ? both : TDM_ROUTE_PREFILL_ONLY;
 }
 
-static double profile_time(const tdm_profile_t *profile, tdm_route_t both, const tdm_load_t *load) {
-    tdm_route_t route = tdm_predict_route(load, both);
+/* kind_of gives the correction that a route uses. */
+static uint32_t kind_of(const tdm_profile_t *profile, tdm_route_t route) {
+    return profile->is_measured && route > TDM_ROUTE_FUSED ? TDM_ROUTE_FUSED : route;
+}
+
+static uint32_t variant_of(tdm_route_t route) {
+    return route < TDM_ROUTE_FUSED ? 0u : (uint32_t)route - TDM_ROUTE_FUSED;
+}
+
+int tdm_predict_is_outside(const tdm_profile_t *profile, tdm_route_t route,
+                           const tdm_load_t *load) {
+    return profile->table && tdm_table_is_outside(profile->table, variant_of(route), load);
+}
+
+/* route_time is the profile's time of a load on a route that fits it. */
+static double route_time(const tdm_profile_t *profile, tdm_route_t route, const tdm_load_t *load) {
     if (route == TDM_ROUTE_IDLE) return 0.0;
+    if (profile->table) {
+        double ns = tdm_table_ns(profile->table, variant_of(route), load);
+        return tdm_predict_is_outside(profile, route, load) ? ns * TDM_PREDICT_OUTSIDE : ns;
+    }
     const tdm_profile_row_t *row = &profile->row[route];
     double tok = (double)load->prefill_cnt + (double)load->decode_cnt;
     return row->fixed_ns + row->token_ns * tok + row->pair_ns * (double)load->pair_cnt +
            row->kv_ns * (double)load->kv_cnt;
 }
 
+tdm_route_t tdm_predict_choose(const tdm_profile_t *profile, const tdm_load_t *load) {
+    tdm_route_t best = TDM_ROUTE_FUSED;
+    double best_ns = route_time(profile, TDM_ROUTE_FUSED, load) * KEEP;
+    for (uint32_t r = TDM_ROUTE_STREAMS; r < TDM_ROUTE_CNT; r++) {
+        double ns = route_time(profile, (tdm_route_t)r, load);
+        if (ns >= best_ns) continue;
+        best = (tdm_route_t)r;
+        best_ns = ns;
+    }
+    return best;
+}
+
+/* resolve gives the route that a load would take. */
+static tdm_route_t resolve(const tdm_profile_t *profile, tdm_route_t both, const tdm_load_t *load) {
+    tdm_route_t route = tdm_predict_route(load, both);
+    return (uint32_t)route == TDM_PREDICT_ANY ? tdm_predict_choose(profile, load) : route;
+}
+
 int64_t tdm_predict_profile_ns(const tdm_profile_t *profile, tdm_route_t both,
                                const tdm_load_t *load) {
-    return (int64_t)clamp(profile_time(profile, both, load), 0.0, TIME_MAX);
+    return (int64_t)clamp(route_time(profile, resolve(profile, both, load), load), 0.0, TIME_MAX);
 }
 
 int64_t tdm_predict_ns(const tdm_predict_t *p, const tdm_profile_t *profile, tdm_route_t both,
                        const tdm_load_t *load) {
-    tdm_route_t route = tdm_predict_route(load, both);
-    double correction = p->route_seen_cnt[route] ? p->route_correction[route] : p->correction;
-    return (int64_t)clamp(profile_time(profile, both, load) * correction, 0.0, TIME_MAX);
-}
-
-/* fits: would load plus cnt tokens after pos stay within limit_ns? */
-static int fits(const tdm_predict_t *p, const tdm_profile_t *profile, tdm_route_t both,
-                const tdm_load_t *load, uint32_t pos, uint32_t cnt, int64_t limit_ns) {
-    tdm_load_t more = *load;
-    more.prefill_cnt += cnt;
-    more.pair_cnt += tdm_predict_pairs(pos, cnt);
-    return tdm_predict_ns(p, profile, both, &more) <= limit_ns;
-}
-
-uint32_t tdm_predict_fit(const tdm_predict_t *p, const tdm_profile_t *profile, tdm_route_t both,
-                         const tdm_load_t *load, uint32_t pos, uint32_t cnt_max, int64_t limit_ns) {
-    if (fits(p, profile, both, load, pos, cnt_max, limit_ns)) return cnt_max;
-    uint32_t good = 0, bad = cnt_max;
-    while (bad - good > 1) {
-        uint32_t mid = good + (bad - good) / 2;
-        if (fits(p, profile, both, load, pos, mid, limit_ns))
-            good = mid;
-        else
-            bad = mid;
-    }
-    return good;
+    tdm_route_t route = resolve(profile, both, load);
+    uint32_t kind = kind_of(profile, route);
+    double correction = p->route_seen_cnt[kind] ? p->route_correction[kind] : p->correction;
+    return (int64_t)clamp(route_time(profile, route, load) * correction, 0.0, TIME_MAX);
 }
 
 /* track moves a correction towards ratio. */
@@ -85,10 +100,12 @@ static void track(double *correction, uint64_t *seen_cnt, double ratio) {
     (*seen_cnt)++;
 }
 
-void tdm_predict_learn(tdm_predict_t *p, tdm_route_t route, int64_t profile_ns, int64_t actual_ns) {
+void tdm_predict_learn(tdm_predict_t *p, const tdm_profile_t *profile, tdm_route_t route,
+                       int64_t profile_ns, int64_t actual_ns) {
     if (profile_ns <= 0 || actual_ns <= 0) return;
     double ratio =
         clamp((double)actual_ns / (double)profile_ns, 1.0 / CORRECTION_MAX, CORRECTION_MAX);
     track(&p->correction, &p->seen_cnt, ratio);
-    track(&p->route_correction[route], &p->route_seen_cnt[route], ratio);
+    uint32_t kind = kind_of(profile, route);
+    track(&p->route_correction[kind], &p->route_seen_cnt[kind], ratio);
 }

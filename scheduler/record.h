@@ -40,6 +40,9 @@ typedef struct tdm_sched_record {
     uint32_t discard_cnt; /* samples whose sequence had ended meanwhile */
     uint32_t is_forced;   /* 1: prefill went over the limit to make progress */
     uint32_t is_lost;     /* 1: the executor ended first */
+    uint32_t over_cnt;    /* decodes whose gap was over their class's */
+    uint32_t is_outside;  /* 1: the profile's table was extrapolated */
+    double quantile;      /* actual over predicted that the plan allowed for */
     uint32_t start_cnt;   /* sequences that left WAITING for this plan */
     uint32_t reserved;
     uint16_t start_class[TDM_PLAN_SLICE_MAX];  /* of each, its class of service */
@@ -65,6 +68,11 @@ typedef struct tdm_sched_stats {
     uint64_t outbox_stall_cnt;           /* plans not made: an api tile does not read its events */
     uint64_t over_limit_cnt;             /* iterations that took longer than their limit */
     uint64_t restart_cnt;                /* executor lives that ended */
+    uint64_t gap_cnt;                    /* gaps between tokens */
+    uint64_t gap_over_cnt;               /* of them, over their class's */
+    uint64_t over_budget_cnt;            /* iterations whose decodes alone pass the limit */
+    uint64_t outside_cnt;                /* iterations outside the measured table */
+    uint64_t drift_cnt;                  /* alarms raised */
 
     uint32_t waiting_cnt;
     uint32_t running_cnt; /* sequences with a slot */
@@ -83,6 +91,9 @@ typedef struct tdm_sched_stats {
     uint32_t waiting_of[TDM_SLO_CLASS_MAX];
     uint32_t running_of[TDM_SLO_CLASS_MAX];
     double correction;     /* actual over profile time, all routes, tracked */
+    double cap_quantile;   /* actual over predicted time that the cap allows for */
+    double cap_alpha;      /* share of iterations that it lets exceed that */
+    uint32_t is_drifting;  /* the machine left its profile */
     int64_t last_token_ns; /* when the last TOKEN was sent; 0: never */
 } tdm_sched_stats_t;
 

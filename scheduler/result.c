@@ -42,6 +42,7 @@ static void take(tdm_sched_t *s, uint32_t idx, int32_t token, uint32_t flags, ui
         return;
     }
     if (q->state == TDM_SEQ_PREFILL) tdm_seq_move(q, TDM_SEQ_DECODE);
+    if (q->out_cnt == 0) q->first_ns = end_ns;
     uint32_t is_stop = flags & TDM_SAMPLE_STOP_ID;
     tdm_event_t event = {.handle = q->handle,
                          .kind = TDM_EVENT_TOKEN,
@@ -92,6 +93,42 @@ static void pace(tdm_sched_t *s, const tdm_sched_record_t *record) {
     s->fill_ns = 0.9 * s->fill_ns + (double)record->actual_ns;
 }
 
+/* judge_gaps counts the decodes whose token came later than promised.
+   Every running sequence is in every plan, so they share one gap: from the
+   end of the iteration before. */
+static void judge_gaps(tdm_sched_t *s, tdm_flight_t *f, int64_t gap_ns) {
+    for (uint32_t k = 0; k < TDM_SLO_CLASS_MAX; k++) {
+        const tdm_sched_class_t *c = &s->live.class_of[k];
+        if (gap_ns > (c->burst_ns > 0 ? c->burst_ns : c->gap_ns))
+            f->record.over_cnt += f->decode_of[k];
+    }
+    s->stats.gap_cnt += f->record.decode_cnt;
+    s->stats.gap_over_cnt += f->record.over_cnt;
+}
+
+/* learn_cap shows the iteration to the cap. */
+static void learn_cap(tdm_sched_t *s, tdm_flight_t *f, const tdm_result_t *r) {
+    int64_t actual_ns = f->record.actual_ns;
+    int is_joined = s->end_ns != 0 && r->start_ns >= s->end_ns;
+    int64_t host_ns = is_joined ? r->start_ns - s->end_ns : -1;
+    s->end_ns = r->end_ns;
+    judge_gaps(s, f, actual_ns + TDM_MAX(host_ns, 0));
+    tdm_cap_sample_t x = {.predicted_ns = (double)f->record.predicted_ns,
+                          .actual_ns = (double)actual_ns,
+                          .host_ns = (double)host_ns,
+                          .epsilon = 1.0,
+                          .decode_cnt = f->record.decode_cnt,
+                          .over_cnt = f->record.over_cnt,
+                          .prefill_cnt = f->record.prefill_cnt};
+    if (s->live.profile.is_measured) x.profile_ns = (double)f->profile_ns / s->clock_ratio;
+    for (uint32_t k = 0; k < TDM_SLO_CLASS_MAX; k++)
+        if (f->decode_of[k] > 0 && s->live.class_of[k].epsilon < x.epsilon)
+            x.epsilon = s->live.class_of[k].epsilon;
+    uint32_t was_drifting = s->cap.is_drifting;
+    tdm_cap_learn(&s->cap, &x);
+    s->stats.drift_cnt += !was_drifting && s->cap.is_drifting;
+}
+
 static void account(tdm_sched_t *s, tdm_flight_t *f, const tdm_result_t *r, uint32_t route,
                     uint32_t reason) {
     int64_t actual_ns = r->end_ns - r->start_ns;
@@ -112,7 +149,8 @@ static void account(tdm_sched_t *s, tdm_flight_t *f, const tdm_result_t *r, uint
     s->stats.iteration_cnt++;
     s->stats.route_cnt[route]++;
     if (actual_ns > f->record.limit_ns) s->stats.over_limit_cnt++;
-    tdm_predict_learn(&s->predict, (tdm_route_t)f->record.route, f->profile_ns, actual_ns);
+    tdm_predict_learn(&s->predict, &s->live.profile, (tdm_route_t)route, f->profile_ns, actual_ns);
+    learn_cap(s, f, r);
     pace(s, &f->record);
 }
 
@@ -165,6 +203,7 @@ void tdm_sched_executor_up(tdm_sched_t *s, int64_t now_ns, uint32_t epoch) {
     s->was_up = 1;
     s->is_doomed = 0;
     s->verdict = TDM_REASON_NONE;
+    s->end_ns = 0;
 }
 
 /* blame counts a death for every sequence of a lost plan, once per life. */

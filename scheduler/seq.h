@@ -52,6 +52,7 @@ typedef struct tdm_seq {
     int64_t accepted_ns;
     int64_t deadline_ns; /* of the first token: the request's or its class's */
     int64_t served_ns;   /* when a token of it was last planned, else accepted_ns */
+    int64_t first_ns;    /* end of the iteration that made its first token, 0: none yet */
     int64_t death_ns;    /* when the first counted death happened */
     uint32_t prompt_cnt;
     uint32_t output_max;

@@ -96,6 +96,8 @@ tdm_status_t tdm_sched_init(void *mem, const tdm_sched_sizes_t *sizes, const tdm
     tdm_order_init(&s->queues);
     tdm_kv_init(&s->kv);
     tdm_predict_init(&s->predict);
+    tdm_cap_init(&s->cap);
+    s->clock_ratio = 1.0;
     prime(s);
     *out = s;
     return TDM_OK;
@@ -263,6 +265,10 @@ void tdm_sched_control(tdm_sched_t *s, int64_t now_ns, const tdm_control_t *cont
         tdm_sched_end(s, idx, TDM_SEQ_CANCELLED, TDM_FINISH_CANCELLED, TDM_REASON_NONE);
 }
 
+void tdm_sched_clock_ratio(tdm_sched_t *s, double ratio) {
+    s->clock_ratio = ratio > 0.1 ? TDM_MIN(ratio, 10.0) : 0.1;
+}
+
 void tdm_sched_live_set(tdm_sched_t *s, const tdm_sched_live_t *live) {
     s->live = *live;
 }
@@ -317,5 +323,8 @@ const tdm_sched_stats_t *tdm_sched_stats(tdm_sched_t *s) {
     t->is_up = s->is_up;
     t->is_draining = s->is_draining;
     t->correction = s->predict.correction;
+    t->cap_quantile = s->cap.quantile;
+    t->cap_alpha = s->cap.alpha;
+    t->is_drifting = s->cap.is_drifting;
     return t;
 }

@@ -97,6 +97,11 @@ void tdm_sched_executor_down(tdm_sched_t *s, int64_t now_ns);
    number that is none): counted, and watch asks for the executor's end. */
 void tdm_sched_executor_fault(tdm_sched_t *s, int64_t now_ns, tdm_reason_t reason);
 
+/* tdm_sched_clock_ratio tells the device's clock over the clock at which
+   its profile was measured, in [0.1, 10]: a power cap is expected, a slow
+   kernel is not.  1 until it is called. */
+void tdm_sched_clock_ratio(tdm_sched_t *s, double ratio);
+
 /* tdm_sched_live_set replaces the live configuration (already checked by
    tdm_sched_live_check) from the next call on. */
 void tdm_sched_live_set(tdm_sched_t *s, const tdm_sched_live_t *live);

@@ -5,6 +5,7 @@
 /* The scheduler from inside: what step, admit, order, plan, result and
    check share.  All arrays lie behind the struct in the caller's memory. */
 
+#include "scheduler/cap.h"
 #include "scheduler/kv.h"
 #include "scheduler/order.h"
 #include "scheduler/predict.h"
@@ -27,6 +28,7 @@ typedef struct tdm_flight_entry {
 typedef struct tdm_flight {
     tdm_sched_record_t record;
     int64_t profile_ns; /* the prediction without its correction */
+    uint32_t decode_of[TDM_SLO_CLASS_MAX];
     uint32_t entry_cnt;
     uint32_t sample_cnt;
     tdm_flight_entry_t entry[TDM_SEQ_MAX];
@@ -72,7 +74,10 @@ struct tdm_sched {
 
     tdm_kv_t kv;
     tdm_predict_t predict;
-    double fill_tok; /* recent prefill tokens and the time they took */
+    tdm_cap_t cap;
+    double clock_ratio; /* the device's clock over the profile's */
+    int64_t end_ns;     /* when the last iteration of this life ended, 0: none yet */
+    double fill_tok;    /* recent prefill tokens and the time they took */
     double fill_ns;
 
     tdm_flight_t flight[TDM_SCHED_DEPTH_MAX]; /* oldest first */

@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Goal: a profile is plausible when guessed, exact when saved and loaded,
-   and refused when it belongs to something else. */
+/* Goal: a guess is plausible; a table agrees with the rows or points it
+   was made from, never falls along an axis, and knows what it extrapolates;
+   a file keeps every point, in both forms, and refuses what is not one. */
+#include "appliance/base/rng.h"
+#include "appliance/profile/file.h"
 #include "appliance/profile/profile.h"
+#include "scheduler/table.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,6 +24,15 @@ static const tdm_shape_t small = {.layer_cnt = 30,
                                   .ffn = 1536,
                                   .vocab = 49152};
 
+static tdm_profile_table_t table;
+
+static tdm_profile_t rows_of(double fixed, double token, double pair, double kv) {
+    tdm_profile_t p = {0};
+    for (uint32_t r = 0; r < TDM_ROUTE_CNT; r++)
+        p.row[r] = (tdm_profile_row_t){fixed, token, pair, kv};
+    return p;
+}
+
 static void a_guess_grows_with_the_model_and_shrinks_with_threads(void **state) {
     (void)state;
     tdm_profile_rates_t one = tdm_profile_cpu_rates(1), four = tdm_profile_cpu_rates(4);
@@ -37,58 +50,231 @@ static void a_guess_grows_with_the_model_and_shrinks_with_threads(void **state) 
     assert_int_equal(a.is_measured, 0);
 }
 
-static void what_is_saved_loads_back(void **state) {
+/* --- table --------------------------------------------------------------- */
+
+static tdm_load_t load_of(uint32_t c, uint32_t h, uint32_t b, uint64_t kv) {
+    return (tdm_load_t){.prefill_cnt = c,
+                        .decode_cnt = b,
+                        .pair_cnt = (uint64_t)c * h + (uint64_t)c * (c + 1u) / 2u,
+                        .kv_cnt = kv};
+}
+
+static void a_table_of_rows_agrees_with_the_rows(void **state) {
+    (void)state;
+    tdm_profile_t rows = rows_of(5e6, 4e4, 2.0, 40.0);
+    tdm_rng_t r = {.state = 3};
+    tdm_profile_from_rows(&rows, &table);
+    assert_true(tdm_profile_is_monotone(&table));
+    for (int i = 0; i < 5000; i++) {
+        uint32_t c = tdm_rng_below(&r, 2049), h = tdm_rng_below(&r, 100000);
+        uint32_t b = 1u + tdm_rng_below(&r, 256);
+        uint64_t kv = (uint64_t)b * (1u + tdm_rng_below(&r, 8000));
+        tdm_load_t load = load_of(c, h, b, kv);
+        double want = 5e6 + 4e4 * (c + b) + 2.0 * (double)load.pair_cnt + 40.0 * (double)kv;
+        double got = tdm_table_ns(&table, 0, &load);
+        /* c * c / 2 is a chord between chunks at most 512 apart */
+        assert_true(got >= want * 0.999 && got <= want * 1.001 + 2.0 * 512 * 512 / 8);
+    }
+}
+
+static void past_the_axes_the_last_slope_goes_on(void **state) {
+    (void)state;
+    tdm_profile_t rows = rows_of(1e6, 0.0, 0.0, 10.0);
+    tdm_profile_from_rows(&rows, &table);
+    tdm_load_t load = load_of(0, 0, 256, 20u << 20);
+    double got = tdm_table_ns(&table, 2, &load), want = 1e6 + 10.0 * (20u << 20);
+    assert_true(got > want * 0.99 && got < want * 1.01);
+}
+
+static void stairs_take_the_upper_step(void **state) {
+    (void)state;
+    tdm_profile_t rows = rows_of(0.0, 100.0, 0.0, 0.0);
+    tdm_profile_from_rows(&rows, &table);
+    tdm_load_t on = load_of(128, 0, 0, 0), over = load_of(129, 0, 0, 0);
+    assert_true(tdm_table_ns(&table, 0, &over) < 13000.0);
+    table.is_stair = 1;
+    assert_true(tdm_table_ns(&table, 0, &on) == 12800.0);
+    assert_true(tdm_table_ns(&table, 0, &over) == 19200.0);
+}
+
+static void one_long_sequence_does_not_hide_in_the_sum(void **state) {
+    (void)state;
+    tdm_profile_t rows = rows_of(0.0, 0.0, 0.0, 10.0);
+    tdm_profile_from_rows(&rows, &table);
+    tdm_load_t even = load_of(0, 0, 64, 64000), uneven = even;
+    even.kv_max = 1000;
+    uneven.kv_max = 50000;
+    table.split_max = 4;
+    assert_true(tdm_table_ns(&table, 0, &even) < 650000.0);
+    assert_true(tdm_table_ns(&table, 0, &uneven) > 1900000.0);
+}
+
+/* --- points --------------------------------------------------------------- */
+
+static tdm_profile_set_t some_set(void) {
+    static const tdm_profile_point_t point[] = {
+        {TDM_PROFILE_LIN, 64, 0, 0, 0, 10, 3e6f, 1.1f},
+        {TDM_PROFILE_LIN, 2048, 0, 0, 0, 10, 9e7f, 1.0f},
+        {TDM_PROFILE_FUSED, 512, 8192, 64, 262144, 7, 2e7f, 1.25f},
+        {TDM_PROFILE_FUSED, 1024, 8192, 64, 262144, 7, 1.9e7f, 1.25f}, /* noise: less than 512 */
+        {TDM_PROFILE_SERIAL, 512, 8192, 64, 262144, 7, 3e7f, 1.25f},
+    };
+    tdm_profile_set_t s = {.device = "A \"card\"",
+                           .model = "m",
+                           .build = "b1",
+                           .power_w = 350,
+                           .split_max = 16,
+                           .fixed_ns = 5e5,
+                           .point_cnt = TDM_COUNT_OF(point)};
+    s.point = malloc(sizeof point);
+    memcpy(s.point, point, sizeof point);
+    return s;
+}
+
+static void points_lift_the_guess_around_them_and_noise_is_straightened(void **state) {
+    (void)state;
+    tdm_profile_set_t s = some_set();
+    tdm_profile_t rows = rows_of(1e6, 4e4, 2.0, 40.0);
+    tdm_error_t err = {0};
+    assert_int_equal(tdm_profile_build(&s, &rows, &table, &err), TDM_OK);
+    assert_true(tdm_profile_is_monotone(&table));
+    tdm_load_t at = load_of(512, 8192, 64, 262144), more = load_of(1024, 8192, 64, 262144);
+    double lin = (double)table.lin_ns[0];
+    for (uint32_t i = 0; i < TDM_PROFILE_LIN_CNT; i++)
+        if (table.lin_at[i] == 576.0f) lin = (double)table.lin_ns[i];
+    double att = tdm_table_ns(&table, 0, &at) - table.fixed_ns - lin;
+    assert_true(att > 1.99e7 && att < 2.01e7);
+    assert_true(tdm_table_ns(&table, 0, &more) >= tdm_table_ns(&table, 0, &at));
+    assert_true(tdm_table_ns(&table, 2, &at) > tdm_table_ns(&table, 0, &at) + 0.9e7);
+    tdm_profile_set_free(&s);
+}
+
+static void what_was_not_measured_is_outside(void **state) {
+    (void)state;
+    tdm_profile_set_t s = some_set();
+    tdm_profile_t rows = rows_of(1e6, 4e4, 2.0, 40.0);
+    assert_int_equal(tdm_profile_build(&s, &rows, &table, NULL), TDM_OK);
+    tdm_load_t in = load_of(1000, 8000, 60, 260000), deep = load_of(1000, 9000, 60, 260000);
+    assert_int_equal(tdm_table_is_outside(&table, 0, &in), 0);
+    assert_int_equal(tdm_table_is_outside(&table, 0, &deep), 1);
+    assert_int_equal(tdm_table_is_outside(&table, 1, &in), 1); /* streams: nothing measured */
+    assert_int_equal(tdm_table_is_outside(&table, 2, &in), 1); /* serial: up to 512 only */
+    s.point[0].chunk = 65;                                     /* on no entry */
+    assert_int_equal(tdm_profile_build(&s, &rows, &table, NULL), TDM_ERR_INVAL);
+    s.point[0].chunk = 64;
+    s.point[0].ns = -1.0f;
+    assert_int_equal(tdm_profile_build(&s, &rows, &table, NULL), TDM_ERR_INVAL);
+    tdm_profile_set_free(&s);
+}
+
+/* --- files ---------------------------------------------------------------- */
+
+static void what_is_written_reads_back_in_both_forms(void **state) {
     (void)state;
     char path[] = "/tmp/tdm-profile-XXXXXX";
     (void)close(mkstemp(path));
-    tdm_profile_rates_t r = tdm_profile_cpu_rates(3);
-    tdm_profile_t a, b = {0};
+    tdm_profile_set_t a = some_set(), b = {0};
     tdm_error_t err = {0};
-    tdm_profile_guess(&small, &r, &a);
-    assert_int_equal(tdm_profile_save(path, "m", "cpu", &a, &err), TDM_OK);
-    assert_int_equal(tdm_profile_load(path, "m", "cpu", &b, &err), TDM_OK);
-    assert_memory_equal(a.row, b.row, sizeof a.row);
-    assert_int_equal(b.is_measured, 1);
-    assert_int_equal(tdm_profile_load(path, "other", "cpu", &b, &err), TDM_ERR_INVAL);
-    assert_int_equal(tdm_profile_load(path, "m", "gpu", &b, &err), TDM_ERR_INVAL);
+    for (int is_json = 0; is_json < 2; is_json++) {
+        tdm_status_t st = is_json ? tdm_profile_write_json(path, &a, &err)
+                                  : tdm_profile_write_compact(path, &a, &err);
+        assert_int_equal(st, TDM_OK);
+        assert_int_equal(tdm_profile_read(path, "m", "A \"card\"", &b, &err), TDM_OK);
+        assert_int_equal(b.point_cnt, a.point_cnt);
+        assert_memory_equal(a.point, b.point, a.point_cnt * sizeof *a.point);
+        assert_string_equal(b.build, "b1");
+        assert_int_equal(b.power_w, 350);
+        assert_int_equal(b.split_max, 16);
+        assert_true(b.fixed_ns == a.fixed_ns);
+        tdm_profile_set_free(&b);
+        assert_int_equal(tdm_profile_read(path, "other", NULL, &b, &err), TDM_ERR_INVAL);
+        assert_int_equal(tdm_profile_read(path, NULL, "gpu", &b, &err), TDM_ERR_INVAL);
+    }
     (void)unlink(path);
-    assert_int_equal(tdm_profile_load(path, "m", "cpu", &b, &err), TDM_ERR_CORRUPT);
-    assert_int_equal(tdm_profile_save("/nonexistent/p", "m", "cpu", &a, &err), TDM_ERR_IO);
+    assert_int_equal(tdm_profile_read(path, NULL, NULL, &b, &err), TDM_ERR_NOT_FOUND);
+    assert_int_equal(tdm_profile_write_json("/nonexistent/p", &a, &err), TDM_ERR_IO);
+    assert_int_equal(tdm_profile_write_compact("/nonexistent/p", &a, &err), TDM_ERR_IO);
+    tdm_profile_set_free(&a);
 }
+
+static void put_file(const char *path, const char *bytes, size_t sz) {
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(bytes, 1, sz, f), sz);
+    assert_int_equal(fclose(f), 0);
+}
+
+#define HEAD                                                                                       \
+    "{\"tandem_profile\": 2, \"device\": \"d\", \"model\": \"m\", \"build\": \"\", "               \
+    "\"power_w\": 0, \"fixed_ns\": 1, \"split_max\": 1, \"is_stair\": 0, \"is_model\": 0"
 
 static void nonsense_is_refused_and_changes_nothing(void **state) {
     (void)state;
-    static const char *const bad[] = {
-        "",
-        "[]",
-        "{}",
-        "{\"tandem_profile\": 2}",
-        "{\"tandem_profile\": 1, \"model\": \"m\", \"device\": \"d\", \"rows\": {\"x\": {}}}",
-        "{\"tandem_profile\": 1, \"model\": \"m\", \"device\": \"d\", \"rows\": {\"fused\": 3}}",
-        "{\"tandem_profile\": 1, \"model\": \"m\", \"device\": \"d\", \"rows\": {\"fused\": "
-        "{\"fixed_ns\": -1, \"token_ns\": 0, \"pair_ns\": 0, \"kv_ns\": 0}}}",
-    };
+    static const char *const bad[] = {"",
+                                      "[]",
+                                      "{}",
+                                      "{\"tandem_profile\": 1}",
+                                      "{\"tandem_profile\": 2}",
+                                      HEAD ", \"lin\": 3}",
+                                      HEAD ", \"lin\": [3]}",
+                                      HEAD ", \"lin\": [[1, 2, 1]]}",
+                                      HEAD ", \"lin\": [[-1, 2, 1, 1]]}",
+                                      HEAD ", \"lin\": [[1.5, 2, 1, 1]]}",
+                                      HEAD ", \"lin\": [[1, -2, 1, 1]]}",
+                                      HEAD ", \"lin\": [[1, 2, 0.5, 1]]}",
+                                      HEAD ", \"lin\": [[1, 2, 1, 0]]}",
+                                      HEAD ", \"fused\": [[1, 2, 1, 1]]}",
+                                      "TDMPROF2",
+                                      "TDMPROF2 and then something that is no head at all"};
+    char path[] = "/tmp/tdm-profile-XXXXXX";
+    (void)close(mkstemp(path));
     for (size_t i = 0; i < TDM_COUNT_OF(bad); i++) {
-        char path[] = "/tmp/tdm-profile-XXXXXX";
-        int fd = mkstemp(path);
-        assert_int_equal(write(fd, bad[i], strlen(bad[i])), (ssize_t)strlen(bad[i]));
-        (void)close(fd);
-        tdm_profile_t p, before;
+        tdm_profile_set_t p, before;
         memset(&p, 7, sizeof p);
         before = p;
         tdm_error_t err = {0};
-        assert_int_not_equal(tdm_profile_load(path, "m", "d", &p, &err), TDM_OK);
+        put_file(path, bad[i], strlen(bad[i]));
+        assert_int_not_equal(tdm_profile_read(path, "m", "d", &p, &err), TDM_OK);
         assert_true(err.text[0] != 0);
         assert_memory_equal(&p, &before, sizeof p);
-        (void)unlink(path);
     }
+    (void)unlink(path);
+}
+
+static void a_compact_file_with_any_bit_changed_is_refused(void **state) {
+    (void)state;
+    static char bytes[4096];
+    char path[] = "/tmp/tdm-profile-XXXXXX";
+    (void)close(mkstemp(path));
+    tdm_profile_set_t a = some_set(), b = {0};
+    assert_int_equal(tdm_profile_write_compact(path, &a, NULL), TDM_OK);
+    FILE *f = fopen(path, "rb");
+    size_t sz = fread(bytes, 1, sizeof bytes, f);
+    (void)fclose(f);
+    for (size_t i = 0; i < sz; i += 3) {
+        bytes[i] = (char)(bytes[i] ^ (1 << (i % 8)));
+        put_file(path, bytes, sz);
+        assert_int_not_equal(tdm_profile_read(path, NULL, NULL, &b, NULL), TDM_OK);
+        bytes[i] = (char)(bytes[i] ^ (1 << (i % 8)));
+    }
+    put_file(path, bytes, sz - 1);
+    assert_int_not_equal(tdm_profile_read(path, NULL, NULL, &b, NULL), TDM_OK);
+    (void)unlink(path);
+    tdm_profile_set_free(&a);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_guess_grows_with_the_model_and_shrinks_with_threads),
-        cmocka_unit_test(what_is_saved_loads_back),
+        cmocka_unit_test(a_table_of_rows_agrees_with_the_rows),
+        cmocka_unit_test(past_the_axes_the_last_slope_goes_on),
+        cmocka_unit_test(stairs_take_the_upper_step),
+        cmocka_unit_test(one_long_sequence_does_not_hide_in_the_sum),
+        cmocka_unit_test(points_lift_the_guess_around_them_and_noise_is_straightened),
+        cmocka_unit_test(what_was_not_measured_is_outside),
+        cmocka_unit_test(what_is_written_reads_back_in_both_forms),
         cmocka_unit_test(nonsense_is_refused_and_changes_nothing),
+        cmocka_unit_test(a_compact_file_with_any_bit_changed_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

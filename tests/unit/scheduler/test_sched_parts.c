@@ -194,42 +194,22 @@ static void pairs_count_each_query_with_its_keys(void **state) {
         }
 }
 
-static void fit_gives_the_most_that_stays_inside(void **state) {
-    (void)state;
-    tdm_predict_t p;
-    tdm_predict_init(&p);
-    tdm_profile_t profile = profile_of(1000, 10, 1, 2);
-    tdm_rng_t r = {.state = 5};
-    for (int i = 0; i < 2000; i++) {
-        tdm_load_t load = {.decode_cnt = tdm_rng_below(&r, 3), .kv_cnt = tdm_rng_below(&r, 500)};
-        uint32_t pos = tdm_rng_below(&r, 300), most = 1 + tdm_rng_below(&r, 200);
-        int64_t limit = tdm_rng_below(&r, 60000);
-        uint32_t cnt = tdm_predict_fit(&p, &profile, TDM_ROUTE_FUSED, &load, pos, most, limit);
-        uint32_t slow = 0;
-        for (uint32_t c = 1; c <= most; c++) {
-            tdm_load_t more = load;
-            more.prefill_cnt += c;
-            more.pair_cnt += tdm_predict_pairs(pos, c);
-            if (tdm_predict_ns(&p, &profile, TDM_ROUTE_FUSED, &more) <= limit) slow = c;
-        }
-        assert_int_equal(cnt, slow);
-    }
-}
-
 static void the_correction_follows_the_machine_and_not_a_spike(void **state) {
     (void)state;
     tdm_predict_t p;
+    tdm_profile_t profile = profile_of(1000, 0, 0, 0);
     tdm_predict_init(&p);
-    tdm_predict_learn(&p, TDM_ROUTE_FUSED, 0, 5);
-    tdm_predict_learn(&p, TDM_ROUTE_FUSED, 5, -1);
+    tdm_predict_learn(&p, &profile, TDM_ROUTE_FUSED, 0, 5);
+    tdm_predict_learn(&p, &profile, TDM_ROUTE_FUSED, 5, -1);
     assert_true(p.correction == 1.0);
-    tdm_predict_learn(&p, TDM_ROUTE_FUSED, 100, 300);
+    tdm_predict_learn(&p, &profile, TDM_ROUTE_FUSED, 100, 300);
     assert_true(p.correction == 3.0);
-    for (int i = 0; i < 80; i++) tdm_predict_learn(&p, TDM_ROUTE_FUSED, 100, 50);
+    for (int i = 0; i < 80; i++) tdm_predict_learn(&p, &profile, TDM_ROUTE_FUSED, 100, 50);
     assert_true(p.correction > 0.49 && p.correction < 0.52);
-    tdm_predict_learn(&p, TDM_ROUTE_FUSED, 100, 100000);
+    tdm_predict_learn(&p, &profile, TDM_ROUTE_FUSED, 100, 100000);
     assert_true(p.correction > 0.55 && p.correction < 0.6);
-    for (int i = 0; i < 200; i++) tdm_predict_learn(&p, TDM_ROUTE_FUSED, 1, INT64_MAX / 8);
+    for (int i = 0; i < 200; i++)
+        tdm_predict_learn(&p, &profile, TDM_ROUTE_FUSED, 1, INT64_MAX / 8);
     assert_true(p.correction <= 1024.0);
 }
 
@@ -239,9 +219,9 @@ static void each_route_has_its_own_correction(void **state) {
     tdm_profile_t profile = profile_of(1000, 0, 0, 0);
     tdm_load_t fill = {.prefill_cnt = 1}, decode = {.decode_cnt = 1};
     tdm_predict_init(&p);
-    tdm_predict_learn(&p, TDM_ROUTE_PREFILL_ONLY, 1000, 500);
+    tdm_predict_learn(&p, &profile, TDM_ROUTE_PREFILL_ONLY, 1000, 500);
     assert_true(tdm_predict_ns(&p, &profile, TDM_ROUTE_FUSED, &decode) == 500);
-    for (int i = 0; i < 50; i++) tdm_predict_learn(&p, TDM_ROUTE_DECODE_ONLY, 1000, 4000);
+    for (int i = 0; i < 50; i++) tdm_predict_learn(&p, &profile, TDM_ROUTE_DECODE_ONLY, 1000, 4000);
     assert_true(tdm_predict_ns(&p, &profile, TDM_ROUTE_FUSED, &decode) == 4000);
     assert_true(tdm_predict_ns(&p, &profile, TDM_ROUTE_FUSED, &fill) == 500);
 }
@@ -331,7 +311,6 @@ int main(void) {
         cmocka_unit_test(the_ledger_check_sees_each_kind_of_damage),
         cmocka_unit_test(pages_round_up),
         cmocka_unit_test(pairs_count_each_query_with_its_keys),
-        cmocka_unit_test(fit_gives_the_most_that_stays_inside),
         cmocka_unit_test(the_correction_follows_the_machine_and_not_a_spike),
         cmocka_unit_test(each_route_has_its_own_correction),
         cmocka_unit_test(routes_follow_from_what_is_present),

@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "appliance/profile/table.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define C TDM_PROFILE_CHUNK_CNT
+#define H TDM_PROFILE_DEPTH_CNT
+#define B TDM_PROFILE_BATCH_CNT
+#define K TDM_PROFILE_KV_CNT
+
+#define CELL_CNT (K * B * H * C) /* entries of one variant */
+
+/* The four axes of one variant, outermost first, as strides over its flat
+   array. */
+static const uint32_t axis_cnt[4] = {K, B, H, C};
+static const uint32_t axis_step[4] = {B * H * C, H *C, C, 1};
+
+/* Chunks below 64 matter to small machines, a step of 256 up to 2048 to
+   large ones. */
+static const float chunk_at[C] = {0, 16, 64, 128, 256, 384, 512, 768, 1024, 1280, 1536, 2048, 4096};
+static const float batch_at[B] = {0, 1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256};
+
+void tdm_profile_axes(tdm_profile_table_t *t) {
+    static const float small[11] = {0, 1, 2, 4, 8, 12, 16, 24, 32, 48, 64};
+    static const float large[6] = {2560, 3072, 4096, 5120, 6144, 8448};
+    memset(t, 0, sizeof *t);
+    t->split_max = 1;
+    memcpy(t->lin_at, small, sizeof small);
+    for (uint32_t i = 0; i < 31; i++) t->lin_at[11 + i] = (float)(128 + 64 * i);
+    memcpy(t->lin_at + 42, large, sizeof large);
+    memcpy(t->chunk_at, chunk_at, sizeof chunk_at);
+    memcpy(t->batch_at, batch_at, sizeof batch_at);
+    for (uint32_t i = 1; i < H; i++) t->depth_at[i] = (float)(512u << i);
+    for (uint32_t i = 1; i < K; i++) t->kv_at[i] = (float)(1024u << i);
+}
+
+static double row_ns(const tdm_profile_row_t *row, const tdm_profile_row_t *base, double c,
+                     double h, double b, double s) {
+    double pairs = c * h + c * (c + 1.0) / 2.0;
+    double extra = row->fixed_ns - base->fixed_ns + (row->token_ns - base->token_ns) * (c + b);
+    return fmax(extra, 0.0) + row->pair_ns * (c > 0.0 ? pairs : 0.0) + row->kv_ns * s;
+}
+
+/* make_monotone lets the running maximum go along each axis in turn. */
+static void make_monotone(float *cell) {
+    for (uint32_t a = 0; a < 4; a++)
+        for (uint32_t i = 0; i < CELL_CNT; i++)
+            if (i / axis_step[a] % axis_cnt[a] > 0)
+                cell[i] = fmaxf(cell[i], cell[i - axis_step[a]]);
+}
+
+static void lin_monotone(tdm_profile_table_t *t) {
+    for (uint32_t i = 1; i < TDM_PROFILE_LIN_CNT; i++)
+        t->lin_ns[i] = fmaxf(t->lin_ns[i], t->lin_ns[i - 1]);
+}
+
+void tdm_profile_from_rows(const tdm_profile_t *rows, tdm_profile_table_t *t) {
+    const tdm_profile_row_t *base = &rows->row[TDM_ROUTE_FUSED];
+    tdm_profile_axes(t);
+    t->fixed_ns = base->fixed_ns;
+    for (uint32_t i = 0; i < TDM_PROFILE_LIN_CNT; i++)
+        t->lin_ns[i] = (float)(base->token_ns * (double)t->lin_at[i]);
+    for (uint32_t v = 0; v < TDM_PROFILE_VARIANT_CNT; v++)
+        for (uint32_t i = 0; i < CELL_CNT; i++) {
+            uint32_t c = i % C, h = i / C % H, b = i / (C * H) % B, k = i / (C * H * B);
+            uint32_t route = TDM_ROUTE_FUSED + v;
+            if (c == 0) route = TDM_ROUTE_DECODE_ONLY;
+            if (b == 0) route = TDM_ROUTE_PREFILL_ONLY;
+            t->att_ns[v][k][b][h][c] =
+                c == 0 && b == 0 ? 0.0f
+                                 : (float)row_ns(&rows->row[route], base, (double)t->chunk_at[c],
+                                                 (double)t->depth_at[h], (double)t->batch_at[b],
+                                                 (double)t->kv_at[k]);
+        }
+    for (uint32_t v = 0; v < TDM_PROFILE_VARIANT_CNT; v++) make_monotone(&t->att_ns[v][0][0][0][0]);
+    lin_monotone(t);
+}
+
+/* index_of gives the entry of an axis with value x, cnt where none. */
+static uint32_t index_of(const float *axis, uint32_t cnt, uint32_t x) {
+    uint32_t i = 0;
+    while (i < cnt && axis[i] != (float)x) i++;
+    return i;
+}
+
+/* spread_ratio gives every entry of a grid the ratio of the nearest one
+   that has one (> 0), breadth first.  queue has room for cnt. */
+static void spread_ratio(float *ratio, uint32_t *queue, uint32_t cnt, const uint32_t *step,
+                         const uint32_t *axis, uint32_t axes) {
+    uint32_t head = 0, tail = 0;
+    for (uint32_t i = 0; i < cnt; i++)
+        if (ratio[i] > 0.0f) queue[tail++] = i;
+    while (head < tail) {
+        uint32_t i = queue[head++];
+        for (uint32_t a = 0; a < axes; a++) {
+            uint32_t at = i / step[a] % axis[a];
+            if (at > 0 && !(ratio[i - step[a]] > 0.0f)) {
+                ratio[i - step[a]] = ratio[i];
+                queue[tail++] = i - step[a];
+            }
+            if (at + 1u < axis[a] && !(ratio[i + step[a]] > 0.0f)) {
+                ratio[i + step[a]] = ratio[i];
+                queue[tail++] = i + step[a];
+            }
+        }
+    }
+}
+
+/* Scratch of one build. */
+typedef struct scratch {
+    float ratio[TDM_PROFILE_VARIANT_CNT][CELL_CNT];
+    float lin_ratio[TDM_PROFILE_LIN_CNT];
+    uint32_t queue[CELL_CNT];
+} scratch_t;
+
+static float ratio_of(float ns, float guess) {
+    return guess > 0.0f && ns > 0.0f ? ns / guess : 1.0f;
+}
+
+static int point_put(const tdm_profile_point_t *p, tdm_profile_table_t *t, scratch_t *s) {
+    if (p->kind >= TDM_PROFILE_KIND_CNT || !isfinite(p->ns) || p->ns < 0.0f || p->cnt == 0 ||
+        !isfinite(p->spread) || p->spread < 1.0f)
+        return 0;
+    if (p->kind == TDM_PROFILE_LIN) {
+        uint32_t i = index_of(t->lin_at, TDM_PROFILE_LIN_CNT, p->chunk);
+        if (i == TDM_PROFILE_LIN_CNT) return 0;
+        s->lin_ratio[i] = ratio_of(p->ns, t->lin_ns[i]);
+        return 1;
+    }
+    uint32_t v = p->kind - TDM_PROFILE_FUSED;
+    uint32_t c = index_of(t->chunk_at, C, p->chunk), h = index_of(t->depth_at, H, p->depth);
+    uint32_t b = index_of(t->batch_at, B, p->batch), k = index_of(t->kv_at, K, p->kv);
+    if (c == C || h == H || b == B || k == K) return 0;
+    s->ratio[v][((k * B + b) * H + h) * C + c] = ratio_of(p->ns, t->att_ns[v][k][b][h][c]);
+    tdm_profile_box_t *box = &t->box[v];
+    box->chunk = fmaxf(box->chunk, (float)p->chunk);
+    box->depth = fmaxf(box->depth, (float)p->depth);
+    box->batch = fmaxf(box->batch, (float)p->batch);
+    box->kv = fmaxf(box->kv, (float)p->kv);
+    return 1;
+}
+
+static void scale(float *ns, const float *ratio, uint32_t cnt) {
+    for (uint32_t i = 0; i < cnt; i++)
+        if (ratio[i] > 0.0f) ns[i] *= ratio[i];
+}
+
+static void fill(tdm_profile_table_t *t, scratch_t *s) {
+    static const uint32_t one_step[1] = {1}, one_cnt[1] = {TDM_PROFILE_LIN_CNT};
+    spread_ratio(s->lin_ratio, s->queue, TDM_PROFILE_LIN_CNT, one_step, one_cnt, 1);
+    scale(t->lin_ns, s->lin_ratio, TDM_PROFILE_LIN_CNT);
+    lin_monotone(t);
+    for (uint32_t v = 0; v < TDM_PROFILE_VARIANT_CNT; v++) {
+        spread_ratio(s->ratio[v], s->queue, CELL_CNT, axis_step, axis_cnt, 4);
+        scale(&t->att_ns[v][0][0][0][0], s->ratio[v], CELL_CNT);
+        make_monotone(&t->att_ns[v][0][0][0][0]);
+    }
+}
+
+tdm_status_t tdm_profile_build(const tdm_profile_set_t *set, const tdm_profile_t *rows,
+                               tdm_profile_table_t *table, tdm_error_t *err) {
+    scratch_t *s = calloc(1, sizeof *s);
+    if (!s) return tdm_error_set(err, TDM_ERR_NOMEM, "profile: no memory");
+    tdm_profile_from_rows(rows, table);
+    table->fixed_ns = set->fixed_ns;
+    table->split_max = set->split_max ? set->split_max : 1u;
+    table->is_stair = set->is_stair;
+    uint32_t i = 0;
+    while (i < set->point_cnt && point_put(&set->point[i], table, s)) i++;
+    if (i == set->point_cnt) fill(table, s);
+    free(s);
+    if (i == set->point_cnt) return TDM_OK;
+    return tdm_error_set(err, TDM_ERR_INVAL, "profile: point %u lies on no entry of the table", i);
+}
+
+int tdm_profile_is_monotone(const tdm_profile_table_t *t) {
+    for (uint32_t i = 1; i < TDM_PROFILE_LIN_CNT; i++)
+        if (t->lin_ns[i] < t->lin_ns[i - 1]) return 0;
+    for (uint32_t v = 0; v < TDM_PROFILE_VARIANT_CNT; v++) {
+        const float *cell = &t->att_ns[v][0][0][0][0];
+        for (uint32_t a = 0; a < 4; a++)
+            for (uint32_t i = 0; i < CELL_CNT; i++)
+                if (i / axis_step[a] % axis_cnt[a] > 0 && cell[i] < cell[i - axis_step[a]])
+                    return 0;
+    }
+    return 1;
+}
+
+void tdm_profile_set_free(tdm_profile_set_t *set) {
+    free(set->point);
+    set->point = NULL;
+    set->point_cnt = 0;
+}

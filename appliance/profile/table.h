@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_PROFILE_TABLE_H
+#define TDM_PROFILE_TABLE_H
+
+/* From measured points to the table that the scheduler reads
+   (appliance/abi/profile.h).
+
+     points (some thousand) --+
+                              +--> fill --> make monotone --> table
+     rows (guess, all shapes)-+
+
+   Fill: an entry nobody measured is the guess times the ratio of measured
+   to guessed time at the nearest measured entry, nearest in steps along
+   the axes.  So the guess gives the shape of the curve and the points its
+   height.  Monotone: an entry is at least its neighbour with less work;
+   noise in a point can then never make more work look cheaper.  The box of
+   a variant is what its points span; beyond it the scheduler knows that
+   it extrapolates.
+
+   Host code: allocates, never called by a tile. */
+
+#include "appliance/abi/profile.h"
+#include "appliance/base/status.h"
+
+/* What a point measured. */
+typedef enum tdm_profile_kind {
+    TDM_PROFILE_LIN,     /* everything but attention, by tokens */
+    TDM_PROFILE_FUSED,   /* attention of variant 0, 1, 2 */
+    TDM_PROFILE_STREAMS, /* kind - TDM_PROFILE_FUSED is the variant */
+    TDM_PROFILE_SERIAL,
+    TDM_PROFILE_KIND_CNT
+} tdm_profile_kind_t;
+
+/* One measured shape.  LIN uses chunk alone, as the tokens of the
+   iteration.  Coordinates are entries of the table's axes. */
+typedef struct tdm_profile_point {
+    uint32_t kind;  /* tdm_profile_kind_t */
+    uint32_t chunk; /* prefill tokens */
+    uint32_t depth; /* keys before them */
+    uint32_t batch; /* decodes */
+    uint32_t kv;    /* KV tokens of all decodes */
+    uint32_t cnt;   /* samples, >= 1 */
+    float ns;       /* their median */
+    float spread;   /* their p99 over their median, >= 1 */
+} tdm_profile_point_t;
+
+#define TDM_PROFILE_POINT_MAX 65536u
+
+/* A measurement as it is filed. */
+typedef struct tdm_profile_set {
+    char device[96];  /* what computed: name of the GPU or CPU */
+    char model[96];   /* what was computed */
+    char build[64];   /* of the kernels */
+    uint32_t power_w; /* power cap while measuring, 0: none */
+    uint32_t split_max;
+    uint32_t is_stair;
+    uint32_t is_model; /* 1: computed from a model of a machine, not measured */
+    double fixed_ns;
+    uint32_t point_cnt;
+    tdm_profile_point_t *point; /* [point_cnt], from malloc */
+} tdm_profile_set_t;
+
+/* tdm_profile_axes fills the axes of an otherwise empty table: tokens in
+   steps of 64 up to 2048, powers of two for depth and KV. */
+void tdm_profile_axes(tdm_profile_table_t *table);
+
+/* tdm_profile_from_rows fills the table from rows alone; its box is empty,
+   so every shape is extrapolated. */
+void tdm_profile_from_rows(const tdm_profile_t *rows, tdm_profile_table_t *table);
+
+/* tdm_profile_build makes the table of a set over the guess in rows.
+   TDM_ERR_INVAL where a point is on no entry of an axis, or no number. */
+TDM_MUST_USE tdm_status_t tdm_profile_build(const tdm_profile_set_t *set, const tdm_profile_t *rows,
+                                            tdm_profile_table_t *table, tdm_error_t *err);
+
+/* tdm_profile_is_monotone says whether no entry falls along an axis. */
+int tdm_profile_is_monotone(const tdm_profile_table_t *table);
+
+/* tdm_profile_set_free frees the points. */
+void tdm_profile_set_free(tdm_profile_set_t *set);
+
+#endif /* TDM_PROFILE_TABLE_H */
