@@ -37,7 +37,7 @@ typedef struct tdm_result {
     uint64_t vcta_executed[TDM_KIND_CNT];
     uint64_t vcta_ns[TDM_KIND_CNT]; /* SM-time inside items, by kind */
     uint64_t colocated_ns;          /* SM-time while both kinds ran on some SM */
-    uint64_t split_cnt;             /* items beyond one per (sequence, KV head) */
+    uint64_t split_cnt;             /* items beyond one per (tile, KV head); a decode is one tile */
     uint64_t merge_cnt;             /* partial results merged */
     uint64_t kv_read_bytes;         /* model-derived */
     uint64_t attention_flops;       /* model-derived */

@@ -7,7 +7,8 @@
 /* PCRE2 counts U+180E as \s; Unicode's White_Space, which the makers of
    these vocabularies used, does not.  So the class is spelt out. */
 #define WS                                                                                         \
-    "\\x09-\\x0d\\x20\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
+    "\\x09-\\x0d\\x20\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}"                 \
+    "\\x{202f}\\x{205f}\\x{3000}"
 #define SPACE    "[" WS "]"
 #define NO_SPACE "[^" WS "]"
 
