@@ -67,7 +67,6 @@ typedef struct tdm_cpu {
     float *residual, *xp, *q, *k, *v, *att, *hidden, *logits, *rope, *panel, *item;
     uint8_t *sampler, *kv;
     uint64_t xp_stride, hidden_stride, panel_stride, sampler_sz, kv_pool_sz;
-    uint32_t logits_cnt; /* rows of the last logits op */
 
     TDM_ALIGNED(TDM_CACHE_LINE) uint64_t ticket; /* all SMs draw from it */
 } tdm_cpu_t;

@@ -151,8 +151,8 @@ static uint32_t page_of(const tdm_slots_t *s, const tdm_plan_t *p, uint32_t slot
 }
 
 /* check_writes stamps every page that the inputs will be written to.  A
-   stamp of this check means two positions groups share a page: two slots,
-   or one slot that has the page twice. */
+   page that has this check's stamp already is another slot's too, or is
+   in this slot's table twice. */
 static tdm_status_t check_writes(tdm_slots_t *s, const tdm_plan_t *p, uint32_t slot, uint32_t pos,
                                  uint32_t cnt, tdm_error_t *err) {
     uint32_t last = (pos + cnt - 1) / TDM_KV_PAGE_TOKENS;

@@ -93,24 +93,24 @@ static uint32_t equal_tokens(uint32_t i, double tie) {
     return s->out_max;
 }
 
-static tdm_backend_config_t make_config(uint32_t sm_cnt, uint32_t kv_dtype, uint32_t isa) {
+static tdm_backend_config_t make_config(uint32_t sm_cnt, uint32_t kv_dtype) {
     return (tdm_backend_config_t){.kv_page_cnt = 32,
                                   .kv_dtype = kv_dtype,
                                   .seq_max = 8,
                                   .token_max = 256,
                                   .context_max = 512,
                                   .sm_cnt = sm_cnt,
-                                  .cpu_isa = isa};
+                                  .cpu_isa = TDM_CPU_ISA_AUTO};
 }
 
-static void run(uint32_t sm_cnt, uint32_t kv_dtype, uint32_t isa, tdm_rng_t *rng) {
-    tdm_backend_config_t config = make_config(sm_cnt, kv_dtype, isa);
+static void run(uint32_t stream_cnt, uint32_t sm_cnt, uint32_t kv_dtype, tdm_rng_t *rng) {
+    tdm_backend_config_t config = make_config(sm_cnt, kv_dtype);
     tdm_backend_t *b = rig_backend(tdm_model_weights(golden.model), &config);
     make_streams();
-    rig_drive(b, &config, golden.stream, golden.cnt, rng, NULL);
+    rig_drive(b, &config, golden.stream, stream_cnt, rng, NULL);
     tdm_backend_destroy(b);
     uint32_t equal = 0, all = 0;
-    for (uint32_t i = 0; i < golden.cnt; i++) {
+    for (uint32_t i = 0; i < stream_cnt; i++) {
         equal += equal_tokens(i, kv_dtype == TDM_KV_BF16 ? TIE_BF16 : TIE);
         all += golden.stream[i].out_max;
     }
@@ -120,18 +120,18 @@ static void run(uint32_t sm_cnt, uint32_t kv_dtype, uint32_t isa, tdm_rng_t *rng
 
 static void greedy_tokens_are_those_of_transformers(void **state) {
     (void)state;
-    run(2, TDM_KV_F32, TDM_CPU_ISA_AUTO, NULL);
+    run(golden.cnt, 2, TDM_KV_F32, NULL);
 }
 
 static void and_under_random_batching(void **state) {
     (void)state;
     tdm_rng_t rng = {77};
-    run(3, TDM_KV_F32, TDM_CPU_ISA_AUTO, &rng);
+    run(golden.cnt, 3, TDM_KV_F32, &rng);
 }
 
 static void and_over_bf16_pages(void **state) {
     (void)state;
-    run(2, TDM_KV_BF16, TDM_CPU_ISA_AUTO, NULL);
+    run(2, 2, TDM_KV_BF16, NULL);
 }
 
 int main(void) {
