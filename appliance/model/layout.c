@@ -12,6 +12,7 @@ typedef enum dim { ONE, HIDDEN, QUERY, KEY, FFN } dim_t;
 
 typedef struct row {
     const char *name; /* of the tensor, after "blk.<layer>." */
+    const char *hf;   /* after "model.layers.<layer>." */
     tdm_item_kind_t kind;
     dim_t rows, cols;
     uint32_t field;
@@ -19,15 +20,15 @@ typedef struct row {
 
 #define FIELD(f) (uint32_t) offsetof(tdm_layer_weights_t, f)
 static const row_t layer_row[] = {
-    {"attn_norm", TDM_ITEM_NORM, ONE, HIDDEN, FIELD(attn_norm)},
-    {"attn_q", TDM_ITEM_ROTARY, QUERY, HIDDEN, FIELD(wq)},
-    {"attn_k", TDM_ITEM_ROTARY, KEY, HIDDEN, FIELD(wk)},
-    {"attn_v", TDM_ITEM_MATRIX, KEY, HIDDEN, FIELD(wv)},
-    {"attn_output", TDM_ITEM_MATRIX, HIDDEN, QUERY, FIELD(wo)},
-    {"ffn_norm", TDM_ITEM_NORM, ONE, HIDDEN, FIELD(ffn_norm)},
-    {"ffn_gate", TDM_ITEM_MATRIX, FFN, HIDDEN, FIELD(w_gate)},
-    {"ffn_up", TDM_ITEM_MATRIX, FFN, HIDDEN, FIELD(w_up)},
-    {"ffn_down", TDM_ITEM_MATRIX, HIDDEN, FFN, FIELD(w_down)},
+    {"attn_norm", "input_layernorm", TDM_ITEM_NORM, ONE, HIDDEN, FIELD(attn_norm)},
+    {"attn_q", "self_attn.q_proj", TDM_ITEM_ROTARY, QUERY, HIDDEN, FIELD(wq)},
+    {"attn_k", "self_attn.k_proj", TDM_ITEM_ROTARY, KEY, HIDDEN, FIELD(wk)},
+    {"attn_v", "self_attn.v_proj", TDM_ITEM_MATRIX, KEY, HIDDEN, FIELD(wv)},
+    {"attn_output", "self_attn.o_proj", TDM_ITEM_MATRIX, HIDDEN, QUERY, FIELD(wo)},
+    {"ffn_norm", "post_attention_layernorm", TDM_ITEM_NORM, ONE, HIDDEN, FIELD(ffn_norm)},
+    {"ffn_gate", "mlp.gate_proj", TDM_ITEM_MATRIX, FFN, HIDDEN, FIELD(w_gate)},
+    {"ffn_up", "mlp.up_proj", TDM_ITEM_MATRIX, FFN, HIDDEN, FIELD(w_up)},
+    {"ffn_down", "mlp.down_proj", TDM_ITEM_MATRIX, HIDDEN, FFN, FIELD(w_down)},
 };
 #undef FIELD
 #define LAYER_ROW_CNT ((uint32_t)TDM_COUNT_OF(layer_row))
@@ -56,12 +57,14 @@ void tdm_item_get(const tdm_shape_t *shape, uint32_t idx, tdm_item_t *item) {
         const row_t *r = &layer_row[(idx - 1) % LAYER_ROW_CNT];
         item->layer = (idx - 1) / LAYER_ROW_CNT;
         (void)snprintf(item->name, sizeof item->name, "blk.%u.%s.weight", item->layer, r->name);
+        (void)snprintf(item->hf_name, sizeof item->hf_name, "model.layers.%u.%s.weight",
+                       item->layer, r->hf);
         item->kind = r->kind;
         item->rows = dim_of(shape, r->rows);
         item->cols = dim_of(shape, r->cols);
         item->field = r->field;
     } else {
-        const char *name = "token_embd.weight";
+        const char *name = "token_embd.weight", *hf = "model.embed_tokens.weight";
         item->layer = UINT32_MAX;
         item->kind = TDM_ITEM_MATRIX;
         item->rows = shape->vocab;
@@ -69,15 +72,18 @@ void tdm_item_get(const tdm_shape_t *shape, uint32_t idx, tdm_item_t *item) {
         item->field = (uint32_t)offsetof(tdm_weights_t, embed);
         if (idx == layers_end) {
             name = "output_norm.weight";
+            hf = "model.norm.weight";
             item->kind = TDM_ITEM_NORM;
             item->rows = 1;
             item->field = (uint32_t)offsetof(tdm_weights_t, out_norm);
         } else if (idx > layers_end) {
             name = "output.weight";
+            hf = "lm_head.weight";
             item->kind = TDM_ITEM_HEAD;
             item->field = (uint32_t)offsetof(tdm_weights_t, lm_head);
         }
         (void)snprintf(item->name, sizeof item->name, "%s", name);
+        (void)snprintf(item->hf_name, sizeof item->hf_name, "%s", hf);
     }
     uint64_t elem_sz = item->kind == TDM_ITEM_NORM ? sizeof(float) : sizeof(tdm_bf16_t);
     item->sz = item->rows * item->cols * elem_sz;

@@ -2,9 +2,9 @@
 #ifndef TDM_MODEL_LAYOUT_PRIVATE_H
 #define TDM_MODEL_LAYOUT_PRIVATE_H
 
-/* The one list of a Llama model's tensors: name in the file, rows and
-   columns, place in tdm_weights_t.  The reader, the checks and the dummies
-   walk it; nothing else knows how many tensors a layer has.
+/* The one list of a Llama model's tensors: name in a GGUF file and in a
+   checkpoint of Hugging Face, rows and columns, place in tdm_weights_t.
+   The readers, the checks and the dummies walk it; nothing else knows how many tensors a layer has.
    Order: embedding, layer 0, layer 1, ..., output norm, head (untied). */
 
 #include "appliance/abi/model.h"
@@ -19,6 +19,7 @@ typedef enum tdm_item_kind {
 
 typedef struct tdm_item {
     char name[48];
+    char hf_name[64];
     tdm_item_kind_t kind;
     uint64_t rows; /* 1 for a norm */
     uint64_t cols;

@@ -1,18 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "appliance/model/model.h"
 
+#include "appliance/model/checkpoint.h"
 #include "appliance/model/dummy.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define DUMMY_PREFIX "dummy:"
 #define EOS_MAX      (TDM_STOP_ID_MAX / 2)
 
 struct tdm_model {
     char name[TDM_MODEL_NAME_MAX];
+    char *folder; /* NULL: no checkpoint */
     tdm_gguf_t *gguf;
+    tdm_safetensors_t *safetensors;
     tdm_shape_t shape;
     int has_weights;
     tdm_arena_t arena;
@@ -26,8 +30,12 @@ int tdm_model_is_dummy(const char *spec) {
 }
 
 static void name_from_path(tdm_model_t *m, const char *path) {
-    const char *slash = strrchr(path, '/');
-    (void)snprintf(m->name, sizeof m->name, "%s", slash ? slash + 1 : path);
+    size_t sz = strlen(path);
+    while (sz > 1 && path[sz - 1] == '/') sz--; /* a folder may end so */
+    size_t from = sz;
+    while (from > 0 && path[from - 1] != '/') from--;
+    (void)snprintf(m->name, sizeof m->name, "%.*s", (int)TDM_MIN(sz - from, sizeof m->name),
+                   path + from);
     char *dot = strrchr(m->name, '.');
     if (dot && dot != m->name && strcmp(dot, ".gguf") == 0) *dot = 0;
     for (char *p = m->name; *p; p++)
@@ -82,12 +90,33 @@ static tdm_status_t fill(tdm_model_t *m, const tdm_model_options_t *o, tdm_error
     if (m->gguf)
         st = tdm_weights_load(m->gguf, &m->shape, &m->arena, o->progress, o->progress_ctx,
                               &m->weights, err);
+    else if (m->safetensors)
+        st = tdm_weights_load_checkpoint(m->safetensors, &m->shape, &m->arena, o->progress,
+                                         o->progress_ctx, &m->weights, err);
     else
         st = tdm_dummy_fill(&m->shape, TDM_DUMMY_SEED, &m->arena, o->progress, o->progress_ctx,
                             &m->weights, err);
     if (st != TDM_OK) return st;
     tdm_arena_seal(&m->arena);
     m->has_weights = 1;
+    return TDM_OK;
+}
+
+static int is_folder(const char *spec) {
+    struct stat sb;
+    return stat(spec, &sb) == 0 && S_ISDIR(sb.st_mode);
+}
+
+static tdm_status_t open_folder(tdm_model_t *m, const char *spec, tdm_error_t *err) {
+    tdm_checkpoint_t c;
+    m->folder = strdup(spec);
+    if (!m->folder) return tdm_error_set(err, TDM_ERR_NOMEM, "model: no memory");
+    tdm_status_t st = tdm_checkpoint_read(spec, &c, err);
+    if (st == TDM_OK) st = tdm_safetensors_open(spec, &m->safetensors, err);
+    if (st == TDM_OK) st = tdm_checkpoint_match(m->safetensors, &c.shape, err);
+    if (st != TDM_OK) return st;
+    m->shape = c.shape;
+    for (uint32_t i = 0; i < c.eos_cnt; i++) add_eos(m, (uint32_t)c.eos[i]);
     return TDM_OK;
 }
 
@@ -105,6 +134,9 @@ tdm_status_t tdm_model_open(const char *spec, const tdm_model_options_t *options
         st = tdm_dummy_shape(spec + sizeof DUMMY_PREFIX - 1, &m->shape, err);
         if (st == TDM_OK) add_eos(m, TDM_DUMMY_EOS);
         if (st == TDM_OK) add_eos(m, TDM_DUMMY_END);
+    } else if (is_folder(spec)) {
+        name_from_path(m, spec);
+        st = open_folder(m, spec, err);
     } else {
         name_from_path(m, spec);
         st = tdm_gguf_open(spec, &m->gguf, err);
@@ -124,6 +156,8 @@ void tdm_model_close(tdm_model_t *m) {
     if (!m) return;
     tdm_arena_close(&m->arena);
     tdm_gguf_close(m->gguf);
+    tdm_safetensors_close(m->safetensors);
+    free(m->folder);
     free(m);
 }
 
@@ -145,6 +179,10 @@ const tdm_arena_t *tdm_model_arena(const tdm_model_t *m) {
 
 const tdm_gguf_t *tdm_model_gguf(const tdm_model_t *m) {
     return m->gguf;
+}
+
+const char *tdm_model_folder(const tdm_model_t *m) {
+    return m->folder;
 }
 
 uint32_t tdm_model_eos(const tdm_model_t *m, const int32_t **ids) {

@@ -5,6 +5,7 @@
 /* The one door to a model, whatever it is made from:
 
      spec "path/to/file.gguf"    a GGUF file of the Llama family
+          "path/to/folder"       a checkpoint of Hugging Face (checkpoint.h)
           "dummy:<name>"         seeded weights of a known shape (dummy.h)
 
    tandemd needs shape and tokenizer, the executor process needs weights:
@@ -46,7 +47,7 @@ void tdm_model_close(tdm_model_t *m);
 /* tdm_model_is_dummy: does spec name a dummy? */
 int tdm_model_is_dummy(const char *spec);
 
-/* tdm_model_name: the file's name without folder and ".gguf", unprintable
+/* tdm_model_name: the file's or folder's name without the way there and ".gguf", unprintable
    bytes replaced, or the spec of a dummy; never NULL. */
 const char *tdm_model_name(const tdm_model_t *m);
 
@@ -59,8 +60,12 @@ const tdm_weights_t *tdm_model_weights(const tdm_model_t *m);
    with TDM_MODEL_SHAPE_ONLY. */
 const tdm_arena_t *tdm_model_arena(const tdm_model_t *m);
 
-/* tdm_model_gguf: the file; NULL for a dummy. */
+/* tdm_model_gguf: the file; NULL for a dummy or a folder. */
 const tdm_gguf_t *tdm_model_gguf(const tdm_model_t *m);
+
+/* tdm_model_folder: the checkpoint's folder; NULL where the model is none.
+   Its tokenizer.json belongs to appliance/tokenizer. */
+const char *tdm_model_folder(const tdm_model_t *m);
 
 /* tdm_model_eos gives the ids that end a sequence, at most
    TDM_STOP_ID_MAX / 2, the file's own end-of-sequence first. */

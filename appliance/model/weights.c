@@ -35,9 +35,32 @@ static int round_norm(const float *src, uint64_t cnt, float *dst) {
     return is_finite;
 }
 
-static tdm_status_t load_item(const tdm_gguf_tensor_t *t, const tdm_item_t *item,
-                              const tdm_shape_t *shape, float *row, void *dst, tdm_error_t *err) {
+/* source is one tensor of either kind of file, its shape already checked. */
+typedef struct source {
+    uint32_t dtype;
+    const uint8_t *bytes;
+    uint64_t sz;
+    int is_paired; /* rotary rows lie side by side */
+} source_t;
+
+typedef source_t find_fn(const void *file, const tdm_item_t *item);
+
+static source_t find_gguf(const void *file, const tdm_item_t *item) {
+    const tdm_gguf_tensor_t *t = tdm_gguf_tensor(file, item->name);
+    TDM_CHECK(t && t->dim[0] == item->cols && t->dim[1] == item->rows);
+    return (source_t){t->dtype, t->bytes, t->sz, 1};
+}
+
+static source_t find_safetensor(const void *file, const tdm_item_t *item) {
+    const tdm_safetensor_t *t = tdm_safetensors_find(file, item->hf_name);
+    TDM_CHECK(t && t->dim[t->dim_cnt - 1] == item->cols && t->sz % item->rows == 0);
+    return (source_t){t->dtype, t->bytes, t->sz, 0};
+}
+
+static tdm_status_t load_item(const source_t *t, const tdm_item_t *item, const tdm_shape_t *shape,
+                              float *row, void *dst, tdm_error_t *err) {
     uint64_t row_sz = t->sz / item->rows;
+    int is_moved = item->kind == TDM_ITEM_ROTARY && t->is_paired;
     int is_finite = 1;
     for (uint64_t r = 0; is_finite && r < item->rows; r++) {
         tdm_dequant_f32(t->dtype, t->bytes + r * row_sz, item->cols, row);
@@ -45,17 +68,17 @@ static tdm_status_t load_item(const tdm_gguf_tensor_t *t, const tdm_item_t *item
             is_finite = round_norm(row, item->cols, dst);
             continue;
         }
-        uint64_t to = item->kind == TDM_ITEM_ROTARY ? half_split_row(r, shape->head_dim) : r;
+        uint64_t to = is_moved ? half_split_row(r, shape->head_dim) : r;
         is_finite = round_row(row, item->cols, (tdm_bf16_t *)dst + to * item->cols);
     }
     if (is_finite) return TDM_OK;
     return tdm_error_set(err, TDM_ERR_CORRUPT, "model: tensor %s has a weight that is not finite",
-                         item->name);
+                         t->is_paired ? item->name : item->hf_name);
 }
 
-tdm_status_t tdm_weights_load(const tdm_gguf_t *g, const tdm_shape_t *shape, tdm_arena_t *arena,
-                              tdm_progress_fn progress, void *ctx, tdm_weights_t *w,
-                              tdm_error_t *err) {
+static tdm_status_t load_all(find_fn *find, const void *file, const tdm_shape_t *shape,
+                             tdm_arena_t *arena, tdm_progress_fn progress, void *ctx,
+                             tdm_weights_t *w, tdm_error_t *err) {
     memset(w, 0, sizeof *w);
     w->shape = *shape;
     uint32_t cols_max = TDM_MAX(shape->hidden, shape->ffn);
@@ -68,14 +91,13 @@ tdm_status_t tdm_weights_load(const tdm_gguf_t *g, const tdm_shape_t *shape, tdm
     for (uint32_t i = 0; st == TDM_OK && i < tdm_item_cnt(shape); i++) {
         tdm_item_t item;
         tdm_item_get(shape, i, &item);
-        const tdm_gguf_tensor_t *t = tdm_gguf_tensor(g, item.name);
-        TDM_CHECK(t && t->dim[0] == item.cols && t->dim[1] == item.rows);
+        source_t t = find(file, &item);
         void *dst = tdm_item_take(&item, arena, w);
         if (!dst) {
             st = tdm_error_set(err, TDM_ERR_NOMEM, "model: the arena ends at tensor %s", item.name);
             break;
         }
-        st = load_item(t, &item, shape, row, dst, err);
+        st = load_item(&t, &item, shape, row, dst, err);
         done_sz = TDM_MIN(done_sz + item.sz, total_sz);
         if (progress) progress(ctx, done_sz, total_sz);
     }
@@ -83,4 +105,16 @@ tdm_status_t tdm_weights_load(const tdm_gguf_t *g, const tdm_shape_t *shape, tdm
     if (shape->is_tied) w->lm_head = w->embed;
     if (st == TDM_OK && progress) progress(ctx, total_sz, total_sz);
     return st;
+}
+
+tdm_status_t tdm_weights_load(const tdm_gguf_t *g, const tdm_shape_t *shape, tdm_arena_t *arena,
+                              tdm_progress_fn progress, void *ctx, tdm_weights_t *w,
+                              tdm_error_t *err) {
+    return load_all(find_gguf, g, shape, arena, progress, ctx, w, err);
+}
+
+tdm_status_t tdm_weights_load_checkpoint(const tdm_safetensors_t *s, const tdm_shape_t *shape,
+                                         tdm_arena_t *arena, tdm_progress_fn progress, void *ctx,
+                                         tdm_weights_t *w, tdm_error_t *err) {
+    return load_all(find_safetensor, s, shape, arena, progress, ctx, w, err);
 }

@@ -2,14 +2,15 @@
 #ifndef TDM_MODEL_WEIGHTS_H
 #define TDM_MODEL_WEIGHTS_H
 
-/* From a checked GGUF file of the Llama family to the tdm_weights_t that
-   the kernels walk.
+/* From a checked GGUF file or checkpoint of the Llama family to the
+   tdm_weights_t that the kernels walk; both give the same bits.
 
      metadata  -> tdm_shape_t             every key that would change the
                                           output is understood or refused
      tensors   -> float32 -> bf16         into one arena, in layer order
-     Q, K rows -> half-split order        the file holds rotary pairs side
-                                          by side (2i, 2i+1); ours are
+     Q, K rows -> half-split order        a GGUF file holds rotary pairs
+                                          side by side (2i, 2i+1); ours and
+                                          a checkpoint's are
                                           (i, i + head_dim/2)
 
    A tensor of the file that no weight takes is refused by name, so that a
@@ -20,6 +21,7 @@
 #include "appliance/base/arena.h"
 #include "appliance/base/status.h"
 #include "appliance/model/gguf.h"
+#include "appliance/model/safetensors.h"
 
 TDM_BEGIN_DECLS
 
@@ -45,6 +47,13 @@ uint64_t tdm_weights_sz(const tdm_shape_t *shape);
 TDM_MUST_USE tdm_status_t tdm_weights_load(const tdm_gguf_t *g, const tdm_shape_t *shape,
                                            tdm_arena_t *arena, tdm_progress_fn progress, void *ctx,
                                            tdm_weights_t *w, tdm_error_t *err);
+
+/* tdm_weights_load_checkpoint does the same for tensors that
+   tdm_checkpoint_match has found right. */
+TDM_MUST_USE tdm_status_t tdm_weights_load_checkpoint(const tdm_safetensors_t *s,
+                                                      const tdm_shape_t *shape, tdm_arena_t *arena,
+                                                      tdm_progress_fn progress, void *ctx,
+                                                      tdm_weights_t *w, tdm_error_t *err);
 
 TDM_END_DECLS
 

@@ -53,9 +53,10 @@ typedef struct tdm_span {
     uint32_t end;
 } tdm_span_t;
 
-/* tdm_tokenizer_open takes the tokenizer of a model: the file's own, or
-   the byte tokenizer of a dummy.  UNSUPPORTED, by name, for a tokenizer
-   model or pre-tokenizer outside the closed set. */
+/* tdm_tokenizer_open takes the tokenizer of a model: the file's own, the
+   tokenizer.json of a folder, or the byte tokenizer of a dummy.
+   UNSUPPORTED, by name, for a tokenizer model or pre-tokenizer outside the
+   closed set. */
 TDM_MUST_USE tdm_status_t tdm_tokenizer_open(const tdm_model_t *model, tdm_tokenizer_t **out,
                                              tdm_error_t *err);
 

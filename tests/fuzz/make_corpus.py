@@ -240,6 +240,27 @@ def model():
     save("gguf", "empty", gguf({}, []))
 
 
+def safetensors():
+    header, data = {"__metadata__": {"format": "pt"}}, b""
+    for name, shape in tensors(True):
+        sz = 2 * count(shape)
+        header[name] = {"dtype": "BF16", "shape": list(shape), "data_offsets": [len(data), len(data) + sz]}
+        data += bytes([0x80, 0x3f]) * count(shape)
+    text = json.dumps(header).encode()
+    save("safetensors", "model", b"s" + struct.pack("<Q", len(text)) + text + data)
+    small = b'{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"F16","shape":[],' \
+            b'"data_offsets":[8,10]}}   '
+    save("safetensors", "small", b"s" + struct.pack("<Q", len(small)) + small + bytes(10))
+    config = {"model_type": "llama", "hidden_size": HIDDEN, "intermediate_size": FFN,
+              "num_hidden_layers": LAYERS, "num_attention_heads": NQ, "num_key_value_heads": NKV,
+              "vocab_size": VOCAB, "max_position_embeddings": 64, "rms_norm_eps": 1e-5,
+              "rope_theta": 1e4, "hidden_act": "silu", "eos_token_id": [3, 4], "tie_word_embeddings": True}
+    save("safetensors", "config", b"c" + json.dumps(config).encode())
+    config["rope_scaling"] = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
+                              "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
+    save("safetensors", "scaled", b"c" + json.dumps(config).encode())
+
+
 def tokenizer():
     letters = {c: i for i, c in enumerate("ab\u0120cde")}
     base = {"version": "1.0", "truncation": None, "padding": None,
@@ -277,4 +298,5 @@ if __name__ == "__main__":
     body()
     config()
     model()
+    safetensors()
     tokenizer()

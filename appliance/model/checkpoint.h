@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_MODEL_CHECKPOINT_H
+#define TDM_MODEL_CHECKPOINT_H
+
+/* A folder as Hugging Face's transformers writes it:
+
+     config.json             the shape; every key that would change the
+                             output is understood or refused by name
+     generation_config.json  optional: more end tokens
+     *.safetensors           the weights (safetensors.h)
+     tokenizer.json          read by appliance/tokenizer
+
+   Only model_type "llama".  The rotary pairs of such a checkpoint are
+   (i, i + head_dim/2) already, as ours are.  Boot time only. */
+
+#include "appliance/abi/model.h"
+#include "appliance/base/status.h"
+#include "appliance/model/safetensors.h"
+
+TDM_BEGIN_DECLS
+
+#define TDM_CHECKPOINT_JSON_MAX (UINT64_C(1) << 20) /* bytes of a config file */
+#define TDM_CHECKPOINT_EOS_MAX  (TDM_STOP_ID_MAX / 2)
+
+/* What config.json and generation_config.json say. */
+typedef struct tdm_checkpoint {
+    tdm_shape_t shape;
+    uint32_t eos_cnt;
+    int32_t eos[TDM_CHECKPOINT_EOS_MAX]; /* those of config.json first */
+} tdm_checkpoint_t;
+
+/* tdm_checkpoint_read reads both files of a folder and checks the shape. */
+TDM_MUST_USE tdm_status_t tdm_checkpoint_read(const char *folder, tdm_checkpoint_t *out,
+                                              tdm_error_t *err);
+
+/* tdm_checkpoint_parse does so for the text of a config.json. */
+TDM_MUST_USE tdm_status_t tdm_checkpoint_parse(const char *text, uint64_t sz, tdm_checkpoint_t *out,
+                                               tdm_error_t *err);
+
+/* tdm_checkpoint_match compares every tensor with what the shape needs,
+   both ways: one that no weight takes is refused by name. */
+TDM_MUST_USE tdm_status_t tdm_checkpoint_match(const tdm_safetensors_t *s, const tdm_shape_t *shape,
+                                               tdm_error_t *err);
+
+TDM_END_DECLS
+
+#endif /* TDM_MODEL_CHECKPOINT_H */
