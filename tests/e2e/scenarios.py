@@ -4,6 +4,7 @@
 
 Each function below is one fact and one CTest entry.  Everything runs in the
 network namespace that the caller made; exit 77 where root or TAP lack."""
+import hashlib
 import json
 import os
 import shutil
@@ -11,6 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 
@@ -238,6 +240,42 @@ def starts_are_refused_in_one_line():
     with Appliance(BIN, NO_PORT) as a:
         b = subprocess.run(a.command(), capture_output=True, text=True, timeout=30, check=False)
         assert b.returncode == 1 and str(PORT) in b.stderr, b.stderr
+
+
+def keys_are_asked_for():
+    """With a keys file every door wants a valid bearer key, pages included."""
+    with tempfile.NamedTemporaryFile("w", suffix=".keys") as f:
+        f.write("# tenant hash\nblue " + hashlib.sha256(b"sesame").hexdigest() + "\n")
+        f.flush()
+        with Appliance(BIN, {"api.keys_file": f.name}) as a:
+            good = {"authorization": "Bearer sesame"}
+            for headers, want in ((None, 401), ({"authorization": "Bearer x"}, 401), (good, 200)):
+                for path in ("/v1/models", "/metrics", "/status"):
+                    status, body, _ = a.get(path, headers)
+                    assert status == want, (path, headers, status)
+                    assert want == 200 or json.loads(body)["error"]["code"] == "auth"
+            assert a.get("/health")[0] == 200
+            r = a.ctl("generate", "--insecure", "--max-tokens", "4", "hi", check=False)
+            assert r.returncode == 1 and "auth" in r.stderr, r
+            r = a.ctl("generate", "--insecure", "--key", "sesame", "--max-tokens", "4", "hi")
+            assert r.stdout.strip()
+            assert b"sesame" not in a.get("/config", good)[1] and "sesame" not in a.log()
+
+
+def other_modes_give_the_same_tokens():
+    """Ordinary pages, an executor thread, busy polling, bf16 pages, no ISA,
+    serial and streams: all serve, and what must be equal is."""
+    want = {}
+    for settings in ({}, {"port.no_huge": 1, "exec.huge_plans": 0}, {"exec.mode": "thread"},
+                     {"tile.poll": "busy"}, {"exec.isa": "scalar"}, {"exec.sms": 1},
+                     {"sched.route": "serial"}, {"sched.route": "streams"}, {"sched.depth": 1},
+                     {"tile.api": 3}, {"exec.kv_dtype": "bf16"}):
+        with Appliance(BIN, settings) as a:
+            for prompt in ("one", "two " * 40):
+                ids = a.complete(prompt, 16)
+                assert len(ids) == 16
+                if "exec.kv_dtype" not in settings:
+                    assert want.setdefault(prompt, ids) == ids, (settings, prompt)
 
 
 def main():
