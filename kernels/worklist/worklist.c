@@ -211,7 +211,7 @@ static tdm_reason_t measure(tdm_worklist_t *list, uint32_t kind, uint32_t span) 
                 nhead * tdm_attn_part_floats(t.tok_cnt * p->group, c->kv.head_dim, t.range_cnt);
         }
     }
-    if (item > c->item_max[kind] || merge > c->merge_max) return TDM_FALLBACK_item_limit;
+    if (item > c->item_max[kind] || merge > c->merge_max) return TDM_FALLBACK_workspace;
     if (part_float > c->part_float_max) return TDM_FALLBACK_workspace;
     p->item_cnt[kind] = (uint32_t)item;
     return TDM_REASON_NONE;

@@ -24,8 +24,7 @@
    Bounds.  With every tile whole, a legal iteration has at most
    tdm_worklist_item_floor items of a kind, so it always fits.  Where the
    split list would pass a bound it is built whole instead, and a hybrid
-   iteration then runs SERIAL under TDM_FALLBACK_item_limit (items or
-   merges) or TDM_FALLBACK_workspace (partials).
+   iteration then runs SERIAL under TDM_FALLBACK_workspace.
 
    Ownership: the caller gives memory; the plan points into it and holds
    until the next build. */

@@ -242,7 +242,7 @@ static const tdm_attn_plan_t *hybrid(fixture_t *f, uint32_t route) {
     return tdm_worklist_build(f->list, 1, 1, route);
 }
 
-static void too_many_items_run_whole_and_serial_as_item_limit(void **state) {
+static void too_many_items_run_whole_and_serial_for_lack_of_workspace(void **state) {
     (void)state;
     tdm_worklist_config_t c = config_of(9, 3, 8);
     c.item_max[TDM_KIND_DECODE] = tdm_worklist_item_floor(&c, TDM_KIND_DECODE);
@@ -251,7 +251,7 @@ static void too_many_items_run_whole_and_serial_as_item_limit(void **state) {
     fixture_t f = open_config(&c);
     const tdm_attn_plan_t *p = hybrid(&f, TDM_ROUTE_FUSED);
     assert_int_equal(p->route, TDM_ROUTE_SERIAL);
-    assert_int_equal(p->reason, TDM_FALLBACK_item_limit);
+    assert_int_equal(p->reason, TDM_FALLBACK_workspace);
     assert_int_equal(p->merge_cnt, 3);
     assert_int_equal(p->item_cnt[TDM_KIND_DECODE], 3);
     check_cover(&f, p, TDM_KIND_PREFILL);
@@ -324,7 +324,7 @@ int main(void) {
         cmocka_unit_test(no_item_is_longer_than_its_share),
         cmocka_unit_test(one_sm_splits_nothing),
         cmocka_unit_test(the_largest_iteration_fits_whole_and_split),
-        cmocka_unit_test(too_many_items_run_whole_and_serial_as_item_limit),
+        cmocka_unit_test(too_many_items_run_whole_and_serial_for_lack_of_workspace),
         cmocka_unit_test(too_little_workspace_runs_whole_and_serial_as_workspace),
         cmocka_unit_test(routes_follow_what_is_present),
         cmocka_unit_test(shapes_out_of_range_are_refused),

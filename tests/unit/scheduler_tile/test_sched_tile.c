@@ -387,7 +387,7 @@ static void the_block_tells_what_happened(void **state) {
     run(60);
     assert_int_equal(metric(TDM_METRIC_hybrid_iterations_total, TDM_LABEL_HYBRID_fallback), 1);
     assert_int_equal(
-        metric(TDM_METRIC_fallbacks_total, tdm_label_reason(TDM_FALLBACK_operator_off)), 1);
+        metric(TDM_METRIC_fallbacks_total, tdm_label_reason(TDM_FALLBACK_operator)), 1);
 }
 
 static void a_missing_wire_is_named_at_start(void **state) {

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef TDM_KERNELS_ATTENTION_PORTABLE_CONTEXT_H
+#define TDM_KERNELS_ATTENTION_PORTABLE_CONTEXT_H
+
+// The insides of tdm_pod_t: one block of device memory, carved once.
+//
+//   ticket[2] | drawn[2][smid_cnt] | arrived[merge_max] | count   zeroed at create
+//   blob | span[item_max] | part
+
+#include <cuda_runtime.h>
+
+#include "kernels/attention/portable/args.cuh"
+
+#define POD_TICKET_CNT 2 // STREAMS runs two launches side by side
+
+struct tdm_pod {
+    tdm_pod_config_t config;
+    uint8_t *device;
+    tdm_ticket_t *ticket;
+    tdm_ticket_line_t *drawn;
+    uint32_t *arrived;
+    pod_count_t *count;
+    uint8_t *blob;
+    tdm_pod_span_t *span;
+    float *part;
+    void *host_blob;           // pinned
+    tdm_pod_span_t *host_span; // pinned
+    cudaStream_t side;
+    cudaEvent_t fork;
+    cudaEvent_t join;
+};
+
+// The kernel of this context's shape and a tile.
+const void *pod_kernel_of(const tdm_pod_t *pod, uint32_t tile);
+
+#endif // TDM_KERNELS_ATTENTION_PORTABLE_CONTEXT_H

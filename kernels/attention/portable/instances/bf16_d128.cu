@@ -1,0 +1,6 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/attention/portable/instances/table.cuh"
+
+const void *pod_bf16_d128(uint32_t tile) {
+    return pod_table<__nv_bfloat16, 128>(tile);
+}

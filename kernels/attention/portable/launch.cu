@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/attention/portable/context.h"
+#include "kernels/plan/plan.h"
+
+#define PREFILL (1u << TDM_KIND_PREFILL)
+#define DECODE  (1u << TDM_KIND_DECODE)
+
+static uint32_t log2_of(uint32_t n) {
+    uint32_t lg = 0;
+    while (1u << lg < n) lg++;
+    return lg;
+}
+
+static pod_args_t args_of(const tdm_pod_t *pod, const tdm_pod_layer_t *layer) {
+    pod_args_t a = pod_args_t();
+    a.layer = *layer;
+    a.blob = pod->blob;
+    a.part = pod->part;
+    a.arrived = pod->arrived;
+    a.count = pod->count;
+    a.span = pod->span;
+    a.smid_cnt = pod->config.gpu.smid_cnt;
+    a.nhead_q = pod->config.shape.nhead_q;
+    a.nhead_kv = pod->config.shape.nhead_kv;
+    a.page_lg = log2_of(pod->config.shape.page_tok);
+    a.scale_lg2 = layer->scale * 1.44269504f;
+    return a;
+}
+
+// One kernel that deals the kinds of mask, on ticket set `set`.
+static cudaError_t launch_one(const tdm_pod_t *pod, const tdm_pod_plan_t *plan, pod_args_t a,
+                              uint32_t mask, uint32_t set, uint32_t grid, cudaStream_t stream) {
+    if (!(mask & PREFILL && plan->item_cnt[TDM_KIND_PREFILL]) &&
+        !(mask & DECODE && plan->item_cnt[TDM_KIND_DECODE])) {
+        return cudaSuccess;
+    }
+    a.kind_mask = mask;
+    a.ticket = pod->ticket + set;
+    a.drawn = pod->drawn + set * pod->config.gpu.smid_cnt;
+    void *arg[] = {&a};
+    return cudaLaunchKernel(pod_kernel_of(pod, plan->tile), dim3(grid), dim3(TDM_POD_PACK * 32),
+                            arg, plan->smem_sz, stream);
+}
+
+// Two kernels side by side, each of half the grid so that both find room.
+static cudaError_t launch_streams(const tdm_pod_t *pod, const tdm_pod_plan_t *plan,
+                                  const pod_args_t &a, uint32_t first, uint32_t grid,
+                                  cudaStream_t stream) {
+    uint32_t half = grid / 2 ? grid / 2 : 1;
+    cudaError_t e = cudaEventRecord(pod->fork, stream);
+    if (e == cudaSuccess) e = cudaStreamWaitEvent(pod->side, pod->fork, 0);
+    if (e == cudaSuccess) e = launch_one(pod, plan, a, first, 0, half, stream);
+    if (e == cudaSuccess) {
+        e = launch_one(pod, plan, a, (PREFILL | DECODE) ^ first, 1, half, pod->side);
+    }
+    if (e == cudaSuccess) e = cudaEventRecord(pod->join, pod->side);
+    if (e == cudaSuccess) e = cudaStreamWaitEvent(stream, pod->join, 0);
+    return e;
+}
+
+// CTAs of prefill under a fixed split: its share of the predicted time.
+static uint32_t fixed_split(const tdm_pod_plan_t *plan, uint32_t grid) {
+    float p = plan->pred_us[TDM_KIND_PREFILL];
+    float share = p / (p + plan->pred_us[TDM_KIND_DECODE]);
+    uint32_t n = static_cast<uint32_t>(share * static_cast<float>(grid) + 0.5f);
+    return n < 1 ? 1 : n >= grid ? grid - 1 : n;
+}
+
+int tdm_pod_launch(tdm_pod_t *pod, const tdm_pod_plan_t *plan, const tdm_pod_layer_t *layer,
+                   uint32_t way, uint32_t grid, struct CUstream_st *stream) {
+    if (tdm_pod_layer_gate(layer) != TDM_REASON_NONE) return cudaErrorMisalignedAddress;
+    if (!(layer->scale > 0.0f) || plan->grid == 0) return cudaErrorInvalidValue;
+    pod_args_t a = args_of(pod, layer);
+    if (grid == 0) grid = plan->grid;
+    cudaError_t e = cudaSuccess;
+    switch (way) {
+    case TDM_POD_WAY_SERIAL:
+        e = launch_one(pod, plan, a, PREFILL, 0, grid, stream);
+        return e == cudaSuccess ? launch_one(pod, plan, a, DECODE, 0, grid, stream) : e;
+    case TDM_POD_WAY_PREFILL: return launch_one(pod, plan, a, PREFILL, 0, grid, stream);
+    case TDM_POD_WAY_DECODE: return launch_one(pod, plan, a, DECODE, 0, grid, stream);
+    case TDM_POD_WAY_STREAMS_PD: return launch_streams(pod, plan, a, PREFILL, grid, stream);
+    case TDM_POD_WAY_STREAMS_DP: return launch_streams(pod, plan, a, DECODE, grid, stream);
+    case TDM_POD_WAY_FUSED: return launch_one(pod, plan, a, PREFILL | DECODE, 0, grid, stream);
+    case TDM_POD_WAY_HFUSE:
+        if (grid < 2 || !plan->item_cnt[TDM_KIND_PREFILL] || !plan->item_cnt[TDM_KIND_DECODE]) {
+            return launch_one(pod, plan, a, PREFILL | DECODE, 0, grid, stream);
+        }
+        a.fixed_prefill = fixed_split(plan, grid);
+        return launch_one(pod, plan, a, PREFILL | DECODE, 0, grid, stream);
+    default: return cudaErrorInvalidValue;
+    }
+}
+
+int tdm_pod_occupancy(const tdm_pod_t *pod, const tdm_pod_plan_t *plan, uint32_t *reg_out,
+                      uint32_t *cta_sm_out, uint32_t *local_out) {
+    const void *kernel = pod_kernel_of(pod, plan->tile);
+    cudaFuncAttributes attr;
+    int cta_sm = 0;
+    cudaError_t e = cudaFuncGetAttributes(&attr, kernel);
+    if (e == cudaSuccess) {
+        e = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&cta_sm, kernel, TDM_POD_PACK * 32,
+                                                          plan->smem_sz);
+    }
+    if (e != cudaSuccess) return e;
+    *reg_out = static_cast<uint32_t>(attr.numRegs);
+    *local_out = static_cast<uint32_t>(attr.localSizeBytes);
+    *cta_sm_out = static_cast<uint32_t>(cta_sm);
+    return 0;
+}

@@ -1,0 +1,428 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kernels/plan/plan.h"
+
+#include <string.h>
+
+#include "appliance/base/check.h"
+#include "kernels/plan/device.h"
+
+#define KEY_BLOCK 64u /* splits lie on its multiples; a cost is counted in it */
+#define COST_MAX  (TDM_CONTEXT_MAX / KEY_BLOCK)
+
+/* Decode items per warp slot that balance aims at: with longest first the
+   last one is late by at most one item, a third of a slot's share. */
+#define DECODE_ITEM_PER_SLOT 3u
+#define DECODE_SPLIT_MIN     256u
+#define DECODE_SPLIT_MAX     4096u
+
+/* Pieces of one prefill tile.  Each piece costs a partial of row * head_dim
+   floats written and read: about 3 key blocks' worth of time.  Below 16
+   blocks the pipeline's fill shows. */
+#define PREFILL_SPLIT_MAX   8u
+#define PREFILL_SPLIT_COST  3u
+#define PREFILL_BLOCK_MIN   16u
+#define PREFILL_SHARE_FUSED 2u /* pieces of at most 1 / 2 of a slot's share */
+
+/* All that a build carries along. */
+typedef struct work {
+    const tdm_pod_config_t *config;
+    const tdm_attn_seq_t *seq;
+    tdm_pod_plan_t *plan;
+    uint32_t begin[TDM_KIND_CNT];
+    uint32_t end[TDM_KIND_CNT];
+    uint32_t group;
+    uint32_t tile_row;
+    uint32_t span[TDM_KIND_CNT]; /* blocks of a full item */
+    uint32_t bucket[COST_MAX + 1];
+    tdm_pod_item_t *item[TDM_KIND_CNT];
+    tdm_pod_merge_t *merge;
+    uint32_t merge_cnt;
+    uint64_t part_float_cnt;
+} work_t;
+
+/* One tile of packed rows of a sequence. */
+typedef struct tile {
+    uint32_t row;
+    uint32_t row_cnt;
+    uint32_t kv_cnt; /* keys its last row sees */
+    uint32_t block_cnt;
+} tile_t;
+
+void tdm_pod_config_fill(tdm_pod_config_t *c) {
+    if (c->seq_max == 0) c->seq_max = TDM_ATTN_SEQ_MAX;
+    if (c->item_max == 0) c->item_max = TDM_POD_ITEM_DEFAULT;
+    if (c->part_float_max == 0) c->part_float_max = TDM_POD_PART_FLOAT_DEFAULT;
+    tdm_gpu_rates(&c->gpu);
+    if (c->gpu.smid_cnt < c->gpu.sm_cnt) c->gpu.smid_cnt = c->gpu.sm_cnt;
+}
+
+uint32_t tdm_pod_merge_max(const tdm_pod_config_t *c) {
+    return c->item_max / 2 + 1;
+}
+
+uint64_t tdm_pod_blob_max(const tdm_pod_config_t *c) {
+    return sizeof(tdm_pod_head_t) + (uint64_t)c->seq_max * sizeof(tdm_attn_seq_t) +
+           (uint64_t)tdm_pod_merge_max(c) * sizeof(tdm_pod_merge_t) +
+           (uint64_t)c->item_max * sizeof(tdm_pod_item_t) + 256;
+}
+
+/* The next tile of a sequence behind *t, which starts as zeros. */
+static int tile_next(const work_t *w, const tdm_attn_seq_t *s, tile_t *t) {
+    uint32_t row_all = s->cnt * w->group;
+    t->row += t->row_cnt;
+    if (t->row >= row_all) return 0;
+    t->row_cnt = TDM_MIN(w->tile_row, row_all - t->row);
+    uint32_t last = (t->row + t->row_cnt - 1) / w->group;
+    int64_t kv = (int64_t)s->kv_cnt - s->cnt + last + 1;
+    t->kv_cnt = kv > 0 ? (uint32_t)kv : 0;
+    t->block_cnt = (t->kv_cnt + KEY_BLOCK - 1) / KEY_BLOCK;
+    return 1;
+}
+
+/* --- how finely to split -------------------------------------------- */
+
+static uint32_t decode_span(const work_t *w) {
+    const tdm_pod_config_t *c = w->config;
+    uint32_t split = c->decode_split_tok;
+    if (split == 0) {
+        uint64_t want = (uint64_t)w->plan->grid * TDM_POD_PACK * DECODE_ITEM_PER_SLOT;
+        for (split = DECODE_SPLIT_MAX; split > DECODE_SPLIT_MIN; split /= 2) {
+            uint64_t item = 0;
+            for (uint32_t s = w->begin[TDM_KIND_DECODE]; s < w->end[TDM_KIND_DECODE]; s++) {
+                item += (w->seq[s].kv_cnt + split - 1) / split;
+            }
+            if (item * c->shape.nhead_kv >= want) break;
+        }
+    }
+    w->plan->decode_split_tok = split;
+    return TDM_MAX(split / KEY_BLOCK, 1u);
+}
+
+/* What the tiles of all prefill sequences add up to. */
+typedef struct tile_sum {
+    uint64_t tile_cnt; /* times KV heads */
+    uint64_t block_cnt;
+    uint32_t block_max;
+} tile_sum_t;
+
+static tile_sum_t sum_tiles(const work_t *w) {
+    tile_sum_t sum = {0, 0, 0};
+    uint32_t nhead = w->config->shape.nhead_kv;
+    for (uint32_t s = w->begin[TDM_KIND_PREFILL]; s < w->end[TDM_KIND_PREFILL]; s++) {
+        for (tile_t t = {0, 0, 0, 0}; tile_next(w, &w->seq[s], &t);) {
+            sum.tile_cnt += nhead;
+            sum.block_cnt += (uint64_t)t.block_cnt * nhead;
+            sum.block_max = TDM_MAX(sum.block_max, t.block_cnt);
+        }
+    }
+    return sum;
+}
+
+/* Time, in blocks, that items of at most `span` blocks take on all slots:
+   whole waves where the items are equal, longest-first otherwise. */
+static uint64_t makespan(const tile_sum_t *sum, uint32_t span, uint32_t slot) {
+    uint64_t piece = (sum->block_max + span - 1) / span;
+    uint64_t item = sum->tile_cnt * piece;
+    uint64_t wave = (item + slot - 1) / slot * span;
+    uint64_t lpt = sum->block_cnt / slot + span / 2;
+    uint64_t fold = piece > 1 ? PREFILL_SPLIT_COST * ((item + slot - 1) / slot) : 0;
+    return TDM_MAX(TDM_MIN(wave, lpt), span) + fold;
+}
+
+/* Blocks of a full prefill item.  Alone: the split of the least makespan.
+   Beside decode, which fills the gaps: whole, unless a tile is longer than
+   its share of a slot's time, and then no finer than that asks. */
+static uint32_t prefill_span(const work_t *w, int is_fused) {
+    tile_sum_t sum = sum_tiles(w);
+    uint32_t slot = w->plan->grid;
+    uint32_t most = w->config->prefill_split_max;
+    if (most == 0) most = PREFILL_SPLIT_MAX;
+    uint32_t best = TDM_MAX(sum.block_max, 1u);
+    if (is_fused) {
+        float decode = w->plan->pred_us[TDM_KIND_PREFILL] > 0.0f
+                           ? w->plan->pred_us[TDM_KIND_DECODE] / w->plan->pred_us[TDM_KIND_PREFILL]
+                           : 0.0f;
+        float share = (float)sum.block_cnt / (float)slot * (1.0f + decode);
+        for (uint32_t n = 1; n <= most; n++) {
+            uint32_t span = (sum.block_max + n - 1) / n;
+            if (n > 1 && span < PREFILL_BLOCK_MIN) break;
+            best = TDM_MAX(span, 1u);
+            if ((float)(span * PREFILL_SHARE_FUSED) <= share) break;
+        }
+        return best;
+    }
+    uint64_t least = UINT64_MAX;
+    for (uint32_t n = 1; n <= most; n++) {
+        uint32_t span = TDM_MAX((sum.block_max + n - 1) / n, 1u);
+        if (n > 1 && span < PREFILL_BLOCK_MIN) break;
+        uint64_t time = makespan(&sum, span, slot);
+        if (time >= least) continue;
+        least = time;
+        best = span;
+    }
+    return best;
+}
+
+/* --- two passes: count, then place ---------------------------------- */
+
+static uint64_t part_floats(const work_t *w, uint32_t row_cnt, uint32_t split_cnt) {
+    uint64_t cell = (uint64_t)row_cnt * split_cnt;
+    return (cell * (w->config->shape.head_dim + 2) + 31) / 32 * 32;
+}
+
+/* Counts items, merges and floats of a kind into the plan and fills the
+   buckets; 0 where a bound is passed. */
+static int measure(work_t *w, uint32_t kind, uint32_t span) {
+    const tdm_pod_config_t *c = w->config;
+    uint32_t nhead = c->shape.nhead_kv;
+    uint64_t item = 0;
+    uint64_t merge = 0;
+    uint64_t part = 0;
+    memset(w->bucket, 0, sizeof w->bucket);
+    for (uint32_t s = w->begin[kind]; s < w->end[kind]; s++) {
+        for (tile_t t = {0, 0, 0, 0}; tile_next(w, &w->seq[s], &t);) {
+            uint32_t full = t.block_cnt / span;
+            uint32_t rest = t.block_cnt % span;
+            uint32_t piece = full + (rest || full == 0);
+            if (full) w->bucket[span] += full * nhead;
+            if (rest || full == 0) w->bucket[rest] += nhead;
+            item += (uint64_t)piece * nhead;
+            if (piece == 1) continue;
+            merge += nhead;
+            part += nhead * part_floats(w, t.row_cnt, piece);
+        }
+    }
+    uint64_t before = kind == TDM_KIND_DECODE ? w->plan->item_cnt[TDM_KIND_PREFILL] : 0;
+    if (before + item > c->item_max || w->plan->merge_cnt + merge > tdm_pod_merge_max(c) ||
+        w->plan->part_float_cnt + part > c->part_float_max) {
+        return 0;
+    }
+    w->plan->item_cnt[kind] = (uint32_t)item;
+    w->plan->merge_cnt += (uint32_t)merge;
+    w->plan->part_float_cnt += part;
+    w->span[kind] = span;
+    return 1;
+}
+
+static void buckets_to_offsets(work_t *w, uint32_t cost_max) {
+    uint32_t off = 0;
+    for (uint32_t cost = cost_max + 1; cost-- > 0;) {
+        uint32_t cnt = w->bucket[cost];
+        w->bucket[cost] = off;
+        off += cnt;
+    }
+}
+
+/* The items of one piece of a tile, for all KV heads: neighbours in the
+   list, for they read the same page numbers. */
+static void place_piece(work_t *w, uint32_t kind, const tile_t *t, uint32_t s, uint32_t merge,
+                        uint32_t split) {
+    uint32_t first = split * w->span[kind];
+    uint32_t block = TDM_MIN(w->span[kind], t->block_cnt - first);
+    uint32_t nhead = w->config->shape.nhead_kv;
+    tdm_pod_item_t *to = w->item[kind] + w->bucket[block];
+    tdm_pod_item_t it = {.seq = s,
+                         .row = t->row,
+                         .row_cnt = t->row_cnt,
+                         .kv_begin = first * KEY_BLOCK,
+                         .kv_end = TDM_MIN((first + block) * KEY_BLOCK, t->kv_cnt),
+                         .merge = merge,
+                         .split = split};
+    w->bucket[block] += nhead;
+    for (uint32_t h = 0; h < nhead; h++) {
+        it.head_kv = h;
+        if (merge != TDM_POD_NO_MERGE) it.merge = merge + h;
+        to[h] = it;
+    }
+}
+
+static void place_tile(work_t *w, uint32_t kind, const tile_t *t, uint32_t s) {
+    uint32_t nhead = w->config->shape.nhead_kv;
+    uint32_t piece = TDM_MAX((t->block_cnt + w->span[kind] - 1) / w->span[kind], 1u);
+    uint32_t merge = TDM_POD_NO_MERGE;
+    if (piece > 1) {
+        merge = w->merge_cnt;
+        w->merge_cnt += nhead;
+        w->plan->split_cnt += (piece - 1) * nhead;
+        for (uint32_t h = 0; h < nhead; h++) {
+            w->merge[merge + h] = (tdm_pod_merge_t){
+                .part_off = w->part_float_cnt, .split_cnt = piece, .row_cnt = t->row_cnt};
+            w->part_float_cnt += part_floats(w, t->row_cnt, piece);
+        }
+    }
+    for (uint32_t i = 0; i < piece; i++) place_piece(w, kind, t, s, merge, i);
+}
+
+static void place(work_t *w, uint32_t kind) {
+    for (uint32_t s = w->begin[kind]; s < w->end[kind]; s++) {
+        for (tile_t t = {0, 0, 0, 0}; tile_next(w, &w->seq[s], &t);) place_tile(w, kind, &t, s);
+    }
+}
+
+/* --- the plan ------------------------------------------------------- */
+
+static uint32_t route_of(const work_t *w, uint32_t wanted) {
+    const tdm_pod_plan_t *p = w->plan;
+    int is_prefill = w->begin[TDM_KIND_PREFILL] < w->end[TDM_KIND_PREFILL];
+    int is_decode = w->begin[TDM_KIND_DECODE] < w->end[TDM_KIND_DECODE];
+    if (!is_prefill && !is_decode) return TDM_ROUTE_IDLE;
+    if (!is_decode) return TDM_ROUTE_PREFILL_ONLY;
+    if (!is_prefill) return TDM_ROUTE_DECODE_ONLY;
+    if (p->reason) return TDM_ROUTE_SERIAL;
+    if (wanted == TDM_ROUTE_FUSED || wanted == TDM_ROUTE_STREAMS) return wanted;
+    return TDM_ROUTE_SERIAL;
+}
+
+/* Rows, FLOPs, bytes, and the times they take at the device's rates. */
+static void count_work(work_t *w) {
+    const tdm_pod_shape_t *m = &w->config->shape;
+    tdm_pod_plan_t *p = w->plan;
+    for (uint32_t kind = 0; kind < TDM_KIND_CNT; kind++) {
+        uint64_t visible = 0;
+        uint64_t key_cnt = 0;
+        for (uint32_t s = w->begin[kind]; s < w->end[kind]; s++) {
+            const tdm_attn_seq_t *q = &w->seq[s];
+            uint64_t n = TDM_MIN(q->cnt, q->kv_cnt); /* rows that see something */
+            visible += n * q->kv_cnt - n * (n - (n > 0)) / 2;
+            key_cnt += q->kv_cnt;
+            p->row_cnt = TDM_MAX(p->row_cnt, q->row + q->cnt);
+        }
+        p->kind_flops[kind] = 4u * visible * m->nhead_q * m->head_dim;
+        p->kind_bytes[kind] = 4u * key_cnt * m->nhead_kv * m->head_dim;
+        p->flops += p->kind_flops[kind];
+        float mma_us = (float)p->kind_flops[kind] / w->config->gpu.mma_tflops * 1e-6f;
+        float hbm_us = (float)p->kind_bytes[kind] / w->config->gpu.hbm_gbs * 1e-3f;
+        p->pred_us[kind] = TDM_MAX(mma_us, hbm_us);
+    }
+}
+
+/* The first reason that the sequences give. */
+static uint32_t seq_gate(const work_t *w, uint32_t prefill_cnt, uint32_t decode_cnt) {
+    uint64_t tok = 0;
+    uint32_t reason = TDM_REASON_NONE;
+    for (uint32_t s = 0; s < prefill_cnt + decode_cnt; s++) {
+        if (w->seq[s].kv_cnt > TDM_CONTEXT_MAX) return TDM_FALLBACK_context_limit;
+        tok += s < prefill_cnt ? w->seq[s].cnt : 0;
+    }
+    if (tok > TDM_PLAN_TOKEN_MAX || prefill_cnt + decode_cnt > w->config->seq_max) {
+        reason = TDM_FALLBACK_chunk_limit;
+    }
+    return reason;
+}
+
+/* The widest tile that leaves two CTAs an SM, else the one that fits at
+   all; a forced one as it is. */
+static void choose_tile(work_t *w) {
+    const tdm_pod_config_t *c = w->config;
+    tdm_pod_plan_t *p = w->plan;
+    for (uint32_t least = 2; least > 0 && p->cta_sm == 0; least--) {
+        for (uint32_t t = 0; t < TDM_POD_TILE_CNT && p->cta_sm == 0; t++) {
+            if (c->tile != TDM_POD_TILE_AUTO && c->tile != t) continue;
+            uint32_t fit = tdm_pod_tile_fit(&c->gpu, t, c->shape.head_dim);
+            if (fit < least) continue;
+            p->tile = t;
+            p->cta_sm = fit;
+        }
+    }
+    p->grid = p->cta_sm * c->gpu.sm_cnt;
+    p->smem_sz = tdm_pod_tile_smem(p->tile, c->shape.head_dim);
+    w->tile_row = tdm_pod_tile_info(p->tile).row;
+}
+
+static uint64_t hash_words(uint64_t h, const void *data, uint64_t sz) {
+    const uint8_t *at = data;
+    for (uint64_t i = 0; i + 4 <= sz; i += 4) {
+        uint32_t v;
+        memcpy(&v, at + i, sizeof v);
+        h = (h ^ v) * UINT64_C(0x9e3779b97f4a7c15);
+        h ^= h >> 29;
+    }
+    return h;
+}
+
+/* Carves the blob; its pieces stand in the order of tdm_pod_head_t. */
+static void lay_out(work_t *w, uint32_t seq_cnt, uint8_t *blob) {
+    tdm_pod_plan_t *p = w->plan;
+    tdm_pod_head_t *head = (tdm_pod_head_t *)(void *)blob;
+    uint32_t off = sizeof *head;
+    *head = (tdm_pod_head_t){.merge_cnt = p->merge_cnt,
+                             .seq_cnt = seq_cnt,
+                             .group = w->group,
+                             .policy = w->config->policy};
+    if (w->group > 1) {
+        head->group_magic = (uint32_t)(((UINT64_C(1) << 32) + w->group - 1) / w->group);
+    }
+    head->seq_off = off;
+    memcpy(blob + off, w->seq, seq_cnt * sizeof(tdm_attn_seq_t));
+    off += seq_cnt * (uint32_t)sizeof(tdm_attn_seq_t);
+    head->merge_off = off;
+    w->merge = (tdm_pod_merge_t *)(void *)(blob + off);
+    off += p->merge_cnt * (uint32_t)sizeof(tdm_pod_merge_t);
+    off = (off + 31) / 32 * 32;
+    for (uint32_t kind = 0; kind < TDM_KIND_CNT; kind++) {
+        head->item_cnt[kind] = p->item_cnt[kind];
+        head->item_off[kind] = off;
+        w->item[kind] = (tdm_pod_item_t *)(void *)(blob + off);
+        off += p->item_cnt[kind] * (uint32_t)sizeof(tdm_pod_item_t);
+    }
+    p->blob_sz = off;
+}
+
+/* Sizes one kind; whole where split does not fit. */
+static int size_kind(work_t *w, uint32_t kind, uint32_t span) {
+    if (measure(w, kind, span)) return 1;
+    if (w->plan->reason == TDM_REASON_NONE) w->plan->reason = TDM_FALLBACK_workspace;
+    return measure(w, kind, COST_MAX);
+}
+
+static int build_items(work_t *w, uint32_t seq_cnt, int is_fused, void *blob) {
+    uint32_t span[TDM_KIND_CNT] = {prefill_span(w, is_fused), decode_span(w)};
+    for (uint32_t kind = 0; kind < TDM_KIND_CNT; kind++) {
+        if (!size_kind(w, kind, span[kind])) return 0;
+    }
+    lay_out(w, seq_cnt, blob);
+    tdm_pod_plan_t counted = *w->plan;
+    for (uint32_t kind = 0; kind < TDM_KIND_CNT; kind++) {
+        /* The buckets hold the last kind measured: count each again. */
+        w->plan->merge_cnt = 0;
+        w->plan->part_float_cnt = 0;
+        TDM_CHECK(measure(w, kind, w->span[kind]));
+        buckets_to_offsets(w, COST_MAX);
+        place(w, kind);
+    }
+    w->plan->merge_cnt = counted.merge_cnt;
+    w->plan->part_float_cnt = counted.part_float_cnt;
+    return 1;
+}
+
+void tdm_pod_plan_build(const tdm_pod_config_t *config, const tdm_attn_seq_t *seq,
+                        uint32_t prefill_cnt, uint32_t decode_cnt, uint32_t route, void *blob,
+                        tdm_pod_plan_t *plan) {
+    work_t w;
+    w.config = config;
+    w.seq = seq;
+    w.plan = plan;
+    w.begin[TDM_KIND_PREFILL] = 0;
+    w.end[TDM_KIND_PREFILL] = w.begin[TDM_KIND_DECODE] = prefill_cnt;
+    w.end[TDM_KIND_DECODE] = prefill_cnt + decode_cnt;
+    w.merge_cnt = 0;
+    w.part_float_cnt = 0;
+    *plan = (tdm_pod_plan_t){.route = TDM_ROUTE_IDLE};
+    int is_runnable;
+    plan->reason = tdm_pod_gate(config, &is_runnable);
+    uint32_t limit = seq_gate(&w, prefill_cnt, decode_cnt);
+    if (limit && !plan->reason) plan->reason = limit;
+    if (!is_runnable || limit) return;
+
+    w.group = config->shape.nhead_q / config->shape.nhead_kv;
+    choose_tile(&w);
+    count_work(&w);
+    int is_fused = route_of(&w, route) == TDM_ROUTE_FUSED;
+    if (!build_items(&w, prefill_cnt + decode_cnt, is_fused, blob)) return;
+    plan->route = route_of(&w, route);
+    if (plan->route != TDM_ROUTE_SERIAL) plan->reason = TDM_REASON_NONE;
+    plan->wave[TDM_KIND_PREFILL] = (float)plan->item_cnt[TDM_KIND_PREFILL] / (float)plan->grid;
+    plan->wave[TDM_KIND_DECODE] =
+        (float)plan->item_cnt[TDM_KIND_DECODE] / (float)(plan->grid * TDM_POD_PACK);
+    plan->key = hash_words(0, blob, plan->blob_sz < 65536 ? plan->blob_sz : 65536);
+}

@@ -1,0 +1,375 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Goal: the GPU planner covers every row and key once, on every device it
+   is described, within its bounds, and says why it cannot.
+   Method: random batches over all known devices, checked item by item; and
+   named cases for each reason. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "appliance/base/rng.h"
+#include "kernels/plan/device.h"
+#include "kernels/plan/plan.h"
+#include "kernels/plan/spans.h"
+
+typedef struct rig {
+    tdm_pod_config_t config;
+    tdm_attn_seq_t seq[TDM_ATTN_SEQ_MAX];
+    uint32_t prefill_cnt;
+    uint32_t decode_cnt;
+    tdm_pod_plan_t plan;
+    uint8_t *blob;
+} rig_t;
+
+static void rig_open(rig_t *r, const char *gpu, uint32_t nhead_q, uint32_t nhead_kv) {
+    memset(r, 0, sizeof *r);
+    assert_non_null(tdm_gpu_known(gpu));
+    r->config.gpu = *tdm_gpu_known(gpu);
+    r->config.shape = (tdm_pod_shape_t){.nhead_q = nhead_q,
+                                        .nhead_kv = nhead_kv,
+                                        .head_dim = 128,
+                                        .dtype = TDM_POD_BF16,
+                                        .kv_dtype = TDM_POD_BF16,
+                                        .page_tok = 64};
+    r->config.tile = TDM_POD_TILE_AUTO;
+    tdm_pod_config_fill(&r->config);
+    r->blob = malloc(tdm_pod_blob_max(&r->config));
+    assert_non_null(r->blob);
+}
+
+static void rig_close(rig_t *r) {
+    free(r->blob);
+}
+
+/* A slice of cnt tokens that ends at kv. */
+static void add(rig_t *r, uint32_t kv, uint32_t cnt) {
+    uint32_t s = r->prefill_cnt + r->decode_cnt;
+    uint32_t row = s ? r->seq[s - 1].row + r->seq[s - 1].cnt : 0;
+    r->seq[s] = (tdm_attn_seq_t){.slot = s, .kv_cnt = kv, .cnt = cnt, .row = row};
+}
+
+static void add_prefill(rig_t *r, uint32_t kv, uint32_t cnt) {
+    add(r, kv, cnt);
+    r->prefill_cnt++;
+}
+
+static void add_decode(rig_t *r, uint32_t kv) {
+    add(r, kv, 1);
+    r->decode_cnt++;
+}
+
+static const tdm_pod_plan_t *build(rig_t *r, uint32_t route) {
+    memset(r->blob, 0xa5, tdm_pod_blob_max(&r->config));
+    tdm_pod_plan_build(&r->config, r->seq, r->prefill_cnt, r->decode_cnt, route, r->blob, &r->plan);
+    return &r->plan;
+}
+
+static const tdm_pod_head_t *head_of(const rig_t *r) {
+    return (const tdm_pod_head_t *)(const void *)r->blob;
+}
+
+static const tdm_pod_item_t *items(const rig_t *r, uint32_t kind) {
+    return (const tdm_pod_item_t *)(const void *)(r->blob + head_of(r)->item_off[kind]);
+}
+
+/* Every (sequence, KV head, packed row, key) in exactly one item; merges
+   complete; longest first. */
+static void check_cover(const rig_t *r) {
+    const tdm_pod_head_t *head = head_of(r);
+    const tdm_pod_merge_t *merge = (const void *)(r->blob + head->merge_off);
+    uint32_t group = r->config.shape.nhead_q / r->config.shape.nhead_kv;
+    uint64_t cell = 0; /* rows x keys, to be equal on both sides */
+    uint64_t want = 0;
+    uint32_t *arrive = calloc(head->merge_cnt + 1, sizeof *arrive);
+    assert_non_null(arrive);
+    assert_true(r->plan.blob_sz <= tdm_pod_blob_max(&r->config));
+    for (uint32_t kind = 0; kind < TDM_KIND_CNT; kind++) {
+        uint32_t before = UINT32_MAX;
+        for (uint32_t i = 0; i < head->item_cnt[kind]; i++) {
+            const tdm_pod_item_t *it = &items(r, kind)[i];
+            const tdm_attn_seq_t *s = &r->seq[it->seq];
+            assert_int_equal(it->seq >= r->prefill_cnt, kind == TDM_KIND_DECODE);
+            assert_true(it->head_kv < r->config.shape.nhead_kv);
+            assert_true(it->row + it->row_cnt <= s->cnt * group);
+            assert_true(it->row_cnt >= 1 && it->row_cnt <= tdm_pod_tile_info(r->plan.tile).row);
+            assert_int_equal(it->kv_begin % 64, 0);
+            assert_true(it->kv_begin <= it->kv_end && it->kv_end <= s->kv_cnt);
+            uint32_t cost = (it->kv_end - it->kv_begin + 63) / 64;
+            assert_true(cost <= before);
+            before = cost;
+            cell += (uint64_t)it->row_cnt * (it->kv_end - it->kv_begin);
+            if (it->merge == TDM_POD_NO_MERGE) continue;
+            assert_true(it->merge < head->merge_cnt);
+            assert_int_equal(merge[it->merge].row_cnt, it->row_cnt);
+            assert_true(it->split < merge[it->merge].split_cnt);
+            arrive[it->merge] += 1u + (it->split << 16); /* count, and sum of numbers */
+        }
+    }
+    uint64_t end = 0;
+    for (uint32_t i = 0; i < head->merge_cnt; i++) {
+        uint32_t n = merge[i].split_cnt;
+        assert_int_equal(arrive[i], n + ((n * (n - 1) / 2) << 16));
+        assert_true(merge[i].part_off >= end);
+        end = merge[i].part_off + (uint64_t)n * merge[i].row_cnt * (r->config.shape.head_dim + 2);
+    }
+    assert_true(end <= r->plan.part_float_cnt);
+    for (uint32_t s = 0; s < r->prefill_cnt + r->decode_cnt; s++) {
+        uint32_t rows = r->seq[s].cnt * group;
+        uint32_t step = tdm_pod_tile_info(r->plan.tile).row;
+        for (uint32_t row = 0; row < rows; row += step) {
+            uint32_t n = TDM_MIN(step, rows - row);
+            int64_t kv = (int64_t)r->seq[s].kv_cnt - r->seq[s].cnt + (row + n - 1) / group + 1;
+            if (kv > 0) want += (uint64_t)n * (uint64_t)kv * r->config.shape.nhead_kv;
+        }
+    }
+    assert_int_equal(cell, want);
+    free(arrive);
+}
+
+static uint32_t draw_kv(tdm_rng_t *rng) {
+    uint32_t n = 1 + tdm_rng_below(rng, 1u << (1 + tdm_rng_below(rng, 14)));
+    return n;
+}
+
+static void random_batches_are_covered_on_every_device(void **state) {
+    (void)state;
+    static const uint32_t heads[][2] = {{32, 8}, {32, 4}, {32, 32}, {28, 4}, {16, 1}, {9, 3}};
+    tdm_rng_t rng = {.state = 20261129};
+    for (uint32_t i = 0; i < 400; i++) {
+        const char *name;
+        uint32_t gpu = i;
+        while (!tdm_gpu_known_at(gpu, &name)) gpu -= 11;
+        rig_t r;
+        uint32_t h = tdm_rng_below(&rng, TDM_COUNT_OF(heads));
+        rig_open(&r, name, heads[h][0], heads[h][1]);
+        r.config.shape.head_dim = tdm_rng_below(&rng, 2) ? 64 : 128;
+        uint32_t prefill = tdm_rng_below(&rng, 4);
+        uint32_t decode = tdm_rng_below(&rng, 40);
+        for (uint32_t s = 0; s < prefill; s++) {
+            uint32_t cnt = 1 + tdm_rng_below(&rng, 1500);
+            add_prefill(&r, tdm_rng_below(&rng, 8) ? cnt + draw_kv(&rng) : cnt / 2, cnt);
+        }
+        for (uint32_t s = 0; s < decode; s++) {
+            add_decode(&r, tdm_rng_below(&rng, 10) ? draw_kv(&rng) : 0);
+        }
+        uint32_t route = tdm_rng_below(&rng, 2) ? TDM_ROUTE_FUSED : TDM_ROUTE_SERIAL;
+        build(&r, route);
+        if (prefill && decode) assert_int_equal(r.plan.route, route);
+        assert_int_equal(r.plan.reason, TDM_REASON_NONE);
+        if (prefill + decode) check_cover(&r);
+        rig_close(&r);
+    }
+}
+
+static void every_device_gets_a_tile_and_two_ctas(void **state) {
+    (void)state;
+    const char *name;
+    for (uint32_t i = 0; tdm_gpu_known_at(i, &name); i++) {
+        for (uint32_t dim = 64; dim <= 128; dim += 64) {
+            rig_t r;
+            rig_open(&r, name, 32, 8);
+            r.config.shape.head_dim = dim;
+            add_prefill(&r, 4096, 512);
+            add_decode(&r, 4096);
+            const tdm_pod_plan_t *p = build(&r, TDM_ROUTE_FUSED);
+            assert_int_equal(p->route, TDM_ROUTE_FUSED);
+            assert_true(p->cta_sm >= 2);
+            assert_int_equal(p->grid, p->cta_sm * r.config.gpu.sm_cnt);
+            assert_true(p->cta_sm * (p->smem_sz + 1024) <= r.config.gpu.smem_sm);
+            rig_close(&r);
+        }
+    }
+    assert_int_equal(tdm_gpu_known("a100")->arch, 80);
+    assert_null(tdm_gpu_known("none"));
+}
+
+static void wide_tiles_on_hopper_narrower_where_shared_memory_ends(void **state) {
+    (void)state;
+    static const struct {
+        const char *name;
+        uint32_t tile;
+    } want[] = {{"h200", TDM_POD_TILE_WIDE2},    {"h20", TDM_POD_TILE_WIDE2},
+                {"h100-1g", TDM_POD_TILE_WIDE2}, {"b200", TDM_POD_TILE_WIDE2},
+                {"a100", TDM_POD_TILE_WIDE1},    {"a100-1g", TDM_POD_TILE_WIDE1},
+                {"l40s", TDM_POD_TILE_SLIM},     {"rtx5090", TDM_POD_TILE_SLIM}};
+    for (uint32_t i = 0; i < TDM_COUNT_OF(want); i++) {
+        rig_t r;
+        rig_open(&r, want[i].name, 32, 8);
+        add_decode(&r, 100);
+        assert_int_equal(build(&r, TDM_ROUTE_FUSED)->tile, want[i].tile);
+        assert_int_equal(r.plan.route, TDM_ROUTE_DECODE_ONLY);
+        rig_close(&r);
+    }
+}
+
+static uint32_t reason_of(rig_t *r) {
+    r->prefill_cnt = r->decode_cnt = 0;
+    add_prefill(r, 4096, 512);
+    add_decode(r, 4096);
+    return build(r, TDM_ROUTE_FUSED)->reason;
+}
+
+static void the_first_reason_in_order_is_given(void **state) {
+    (void)state;
+    rig_t r;
+    rig_open(&r, "h200", 32, 8);
+    assert_int_equal(reason_of(&r), TDM_REASON_NONE);
+    r.config.part_float_max = 1;
+    r.config.decode_split_tok = 256;
+    assert_int_equal(reason_of(&r), TDM_FALLBACK_workspace);
+    assert_int_equal(r.plan.route, TDM_ROUTE_SERIAL);
+    assert_int_equal(r.plan.merge_cnt, 0);
+    check_cover(&r);
+    r.config.gpu.smem_cta = 16384;
+    assert_int_equal(reason_of(&r), TDM_FALLBACK_smem_limit);
+    assert_int_equal(r.plan.route, TDM_ROUTE_IDLE);
+    r.config.shape.feature = 1;
+    assert_int_equal(reason_of(&r), TDM_FALLBACK_feature);
+    r.config.shape.page_tok = 48;
+    assert_int_equal(reason_of(&r), TDM_FALLBACK_page_size);
+    r.config.shape.nhead_kv = 1;
+    assert_int_equal(reason_of(&r), TDM_FALLBACK_group_size);
+    r.config.shape.head_dim = 96;
+    assert_int_equal(reason_of(&r), TDM_FALLBACK_head_dim);
+    r.config.shape.kv_dtype = TDM_POD_F16;
+    assert_int_equal(reason_of(&r), TDM_FALLBACK_kv_dtype);
+    r.config.shape.dtype = TDM_POD_DTYPE_CNT;
+    assert_int_equal(reason_of(&r), TDM_FALLBACK_dtype);
+    r.config.gpu.sm_cnt = 4;
+    assert_int_equal(reason_of(&r), TDM_FALLBACK_sm_partition);
+    r.config.gpu.arch = 75;
+    assert_int_equal(reason_of(&r), TDM_FALLBACK_arch);
+    r.config.is_off = 1;
+    assert_int_equal(reason_of(&r), TDM_FALLBACK_operator);
+    rig_close(&r);
+}
+
+static void an_operator_s_no_leaves_the_halves_runnable(void **state) {
+    (void)state;
+    rig_t r;
+    rig_open(&r, "h200", 32, 8);
+    r.config.is_off = 1;
+    assert_int_equal(reason_of(&r), TDM_FALLBACK_operator);
+    assert_int_equal(r.plan.route, TDM_ROUTE_SERIAL);
+    check_cover(&r);
+    rig_close(&r);
+}
+
+static void limits_of_context_and_chunk_are_reasons(void **state) {
+    (void)state;
+    rig_t r;
+    rig_open(&r, "h200", 32, 8);
+    add_prefill(&r, TDM_CONTEXT_MAX, 512);
+    add_decode(&r, TDM_CONTEXT_MAX);
+    assert_int_equal(build(&r, TDM_ROUTE_FUSED)->reason, TDM_REASON_NONE);
+    check_cover(&r);
+    r.seq[1].kv_cnt++;
+    assert_int_equal(build(&r, TDM_ROUTE_FUSED)->reason, TDM_FALLBACK_context_limit);
+    assert_int_equal(r.plan.route, TDM_ROUTE_IDLE);
+    r.seq[1].kv_cnt = 1;
+    r.seq[0].cnt = TDM_PLAN_TOKEN_MAX + 1;
+    assert_int_equal(build(&r, TDM_ROUTE_FUSED)->reason, TDM_FALLBACK_chunk_limit);
+    rig_close(&r);
+}
+
+static void reasons_stand_in_the_agreed_order(void **state) {
+    (void)state;
+    static const uint32_t order[] = {
+        TDM_FALLBACK_operator,         TDM_FALLBACK_arch,           TDM_FALLBACK_driver,
+        TDM_FALLBACK_sm_partition,     TDM_FALLBACK_dtype,          TDM_FALLBACK_kv_dtype,
+        TDM_FALLBACK_head_dim,         TDM_FALLBACK_group_size,     TDM_FALLBACK_page_size,
+        TDM_FALLBACK_alignment,        TDM_FALLBACK_feature,        TDM_FALLBACK_context_limit,
+        TDM_FALLBACK_chunk_limit,      TDM_FALLBACK_smem_limit,     TDM_FALLBACK_workspace,
+        TDM_FALLBACK_graph_miss,       TDM_FALLBACK_bin_unverified, TDM_FALLBACK_not_profitable,
+        TDM_FALLBACK_self_test_failed, TDM_FALLBACK_quarantined,    TDM_FALLBACK_kernel_error,
+        TDM_FALLBACK_watchdog};
+    for (uint32_t i = 1; i < TDM_COUNT_OF(order); i++) {
+        assert_int_equal(order[i], order[i - 1] + 1);
+    }
+}
+
+static void equal_batches_have_equal_keys_and_others_do_not(void **state) {
+    (void)state;
+    rig_t r;
+    rig_open(&r, "h100-pcie", 32, 4);
+    add_prefill(&r, 9000, 700);
+    for (uint32_t i = 0; i < 60; i++) add_decode(&r, 3000 + i);
+    uint64_t key = build(&r, TDM_ROUTE_FUSED)->key;
+    assert_int_equal(build(&r, TDM_ROUTE_FUSED)->key, key);
+    r.seq[60].kv_cnt++;
+    assert_int_not_equal(build(&r, TDM_ROUTE_FUSED)->key, key);
+    rig_close(&r);
+}
+
+static void prefill_is_not_cut_where_decode_fills_the_gaps(void **state) {
+    (void)state;
+    rig_t r;
+    rig_open(&r, "h200", 32, 8);
+    add_prefill(&r, 16384, 1024);
+    for (uint32_t i = 0; i < 128; i++) add_decode(&r, 16384);
+    build(&r, TDM_ROUTE_FUSED);
+    assert_int_equal(r.plan.item_cnt[TDM_KIND_PREFILL], 256);
+    r.config.prefill_split_max = 1;
+    r.decode_cnt = 1;
+    build(&r, TDM_ROUTE_FUSED);
+    assert_int_equal(r.plan.item_cnt[TDM_KIND_PREFILL], 256);
+    rig_close(&r);
+}
+
+static void a_tensor_off_sixteen_bytes_is_a_reason(void **state) {
+    (void)state;
+    TDM_ALIGNED(16) uint8_t block[32];
+    tdm_pod_layer_t layer = {.q = block, .out = block, .k_pool = block, .v_pool = block};
+    assert_int_equal(tdm_pod_layer_gate(&layer), TDM_REASON_NONE);
+    layer.v_pool = block + 2;
+    assert_int_equal(tdm_pod_layer_gate(&layer), TDM_FALLBACK_alignment);
+}
+
+/* Two SMs; times in the picture are microseconds times ten.
+     SM 0  P [0, 100)   D [20, 60)  D [60, 80)
+     SM 3  D [0, 30)                P [90, 120)                       */
+static void spans_tell_colocation_overlap_and_tail(void **state) {
+    (void)state;
+    const uint64_t t = 1000000;
+    tdm_pod_span_t span[] = {
+        {.start_ns = t + 0, .end_ns = t + 100000, .clock_cnt = 180000, .sm = 0, .kind = 0},
+        {.start_ns = t + 20000, .end_ns = t + 60000, .clock_cnt = 72000, .sm = 0, .kind = 1},
+        {.start_ns = t + 60000, .end_ns = t + 80000, .clock_cnt = 36000, .sm = 0, .kind = 1},
+        {.start_ns = t + 0, .end_ns = t + 30000, .clock_cnt = 54000, .sm = 3, .kind = 1},
+        {.start_ns = t + 90000, .end_ns = t + 120000, .clock_cnt = 54000, .sm = 3, .kind = 0},
+    };
+    tdm_pod_counters_t c = {0};
+    tdm_pod_spans_fold(span, 5, 2, 132, &c);
+    assert_int_equal(c.span_cnt, 5);
+    assert_int_equal(c.sm_used, 2);
+    assert_int_equal(c.wall_ns, 120000);
+    assert_int_equal(c.colocated_ns, 60000);
+    assert_int_equal(c.overlap_ns, 80000);
+    assert_int_equal(c.sm_ns[TDM_KIND_PREFILL], 65000);
+    assert_int_equal(c.sm_ns[TDM_KIND_DECODE], 45000);
+    assert_true(c.clock_ghz > 1.79f && c.clock_ghz < 1.81f);
+    assert_true(c.tail > 0.08f && c.tail < 0.09f); /* 1 - (100 + 120) / 2 / 120 */
+    tdm_pod_spans_fold(span, 0, 2, 132, &c);
+    assert_int_equal(c.wall_ns, 0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(random_batches_are_covered_on_every_device),
+        cmocka_unit_test(every_device_gets_a_tile_and_two_ctas),
+        cmocka_unit_test(wide_tiles_on_hopper_narrower_where_shared_memory_ends),
+        cmocka_unit_test(the_first_reason_in_order_is_given),
+        cmocka_unit_test(an_operator_s_no_leaves_the_halves_runnable),
+        cmocka_unit_test(limits_of_context_and_chunk_are_reasons),
+        cmocka_unit_test(reasons_stand_in_the_agreed_order),
+        cmocka_unit_test(equal_batches_have_equal_keys_and_others_do_not),
+        cmocka_unit_test(a_tensor_off_sixteen_bytes_is_a_reason),
+        cmocka_unit_test(spans_tell_colocation_overlap_and_tail),
+        cmocka_unit_test(prefill_is_not_cut_where_decode_fills_the_gaps),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
