@@ -8,13 +8,15 @@
    is covered within some six iterations.
    GAMMA: the outer loop's memory is some 1 / (GAMMA * alpha) iterations; a
    burst of broken gaps takes alpha to its floor within a dozen.
+   ALPHA_MAX is far over epsilon because cutting to a grid keeps most
+   iterations well inside their budget.
    QUANTILE_FIRST stands until the first surprises have been seen.
    All from tests/sim/sched_bench over five traces (tests/perf/results). */
 #define ETA            0.01
 #define STREAK_MAX     3u
-#define GAMMA          0.0005
+#define GAMMA          0.001
 #define ALPHA_MIN      0.002
-#define ALPHA_MAX      0.05
+#define ALPHA_MAX      0.1
 #define QUANTILE_FIRST 1.1
 #define QUANTILE_MAX   4.0
 #define WEIGHT_MAX     4.0
@@ -32,7 +34,7 @@ static double clamp(double x, double low, double high) {
 }
 
 void tdm_cap_init(tdm_cap_t *cap) {
-    *cap = (tdm_cap_t){.quantile = QUANTILE_FIRST, .alpha = 0.01};
+    *cap = (tdm_cap_t){.quantile = QUANTILE_FIRST, .alpha = 0.02};
 }
 
 /* weigh gives the iteration's decodes over the usual number. */
@@ -57,7 +59,7 @@ static void learn_drift(tdm_cap_t *cap, double ratio) {
     if (cap->drift_up <= 0.0 && cap->drift_down <= 0.0) cap->is_drifting = 0;
 }
 
-void tdm_cap_learn(tdm_cap_t *cap, const tdm_cap_sample_t *x) {
+void tdm_cap_learn(tdm_cap_t *cap, const tdm_cap_sample_t *x, uint32_t grid_tok) {
     if (!(x->actual_ns > 0.0)) return;
     if (x->profile_ns > 0.0) learn_drift(cap, x->actual_ns / x->profile_ns);
     if (x->decode_cnt == 0 || !(x->predicted_ns > 0.0)) return;
@@ -73,21 +75,20 @@ void tdm_cap_learn(tdm_cap_t *cap, const tdm_cap_sample_t *x) {
     double share = (double)x->over_cnt / (double)x->decode_cnt;
     cap->alpha = clamp(cap->alpha + GAMMA * weight * (TDM_CAP_AIM * x->epsilon - share), ALPHA_MIN,
                        ALPHA_MAX);
-    if (x->over_cnt > 0)
+    if (x->over_cnt > 0) {
         cap->climb_cnt = CLIMB;
-    else if (cap->climb_cnt > 0)
+        cap->climb_tok = x->decode_cnt + x->prefill_cnt;
+    } else if (cap->climb_cnt > 0) {
         cap->climb_cnt--;
+        cap->climb_tok += TDM_MAX(grid_tok, CLIMB_TOK);
+    }
 }
 
 int64_t tdm_cap_budget_ns(const tdm_cap_t *cap, int64_t limit_ns) {
     return (int64_t)((double)limit_ns / cap->quantile);
 }
 
-uint32_t tdm_cap_token_max(const tdm_cap_t *cap, uint32_t grid_tok) {
-    uint32_t most = cap->climb_cnt > 0 ? cap->last_tok + TDM_MAX(grid_tok, CLIMB_TOK) : UINT32_MAX;
+uint32_t tdm_cap_token_max(const tdm_cap_t *cap) {
+    uint32_t most = cap->climb_cnt > 0 ? cap->climb_tok : UINT32_MAX;
     return cap->is_drifting ? TDM_MIN(most, TDM_CAP_DRIFT_TOK) : most;
-}
-
-void tdm_cap_planned(tdm_cap_t *cap, uint32_t tok) {
-    cap->last_tok = tok;
 }

@@ -24,9 +24,9 @@
    epsilon without an assumption about the noise.  AIM < 1 keeps a finite
    run inside.
 
-   Hysteresis.  Less is taken at once.  After a broken gap the tokens of an
-   iteration may grow by one grid step, at least 16, each for CLIMB
-   iterations.
+   Hysteresis.  Less is taken at once.  After a broken gap iterations may
+   have the tokens of the one that broke it and one grid step, at least 16,
+   more each time, for CLIMB iterations.
 
    Drift.  A one-sided CUSUM each way on ln(actual / profile): a machine
    that stays above 1.5 or below 0.8 of its measured profile raises the
@@ -44,14 +44,14 @@ TDM_BEGIN_DECLS
 
 typedef struct tdm_cap {
     double quantile;   /* q, in [1, 4] */
-    double alpha;      /* in [0.002, 0.05] */
+    double alpha;      /* in [0.002, 0.1] */
     double host_ns;    /* g */
     double decode_avg; /* decodes of an iteration that has any */
     double drift_up;   /* CUSUM, in [0, 16] */
     double drift_down;
     uint32_t is_drifting;
     uint32_t climb_cnt; /* iterations for which growth is bounded */
-    uint32_t last_tok;  /* tokens of the last planned iteration with decodes */
+    uint32_t climb_tok; /* and the bound */
     uint32_t streak;    /* excesses in a row, at most 3 */
 } tdm_cap_t;
 
@@ -70,18 +70,15 @@ typedef struct tdm_cap_sample {
 void tdm_cap_init(tdm_cap_t *cap);
 
 /* tdm_cap_learn takes one iteration; predicted_ns or actual_ns <= 0 are
-   ignored. */
-void tdm_cap_learn(tdm_cap_t *cap, const tdm_cap_sample_t *sample);
+   ignored.  grid_tok: a grid step. */
+void tdm_cap_learn(tdm_cap_t *cap, const tdm_cap_sample_t *sample, uint32_t grid_tok);
 
 /* tdm_cap_budget_ns gives the prediction that a limit allows. */
 int64_t tdm_cap_budget_ns(const tdm_cap_t *cap, int64_t limit_ns);
 
 /* tdm_cap_token_max gives the tokens, decodes included, that the next
    iteration with decodes may have; UINT32_MAX: no bound. */
-uint32_t tdm_cap_token_max(const tdm_cap_t *cap, uint32_t grid_tok);
-
-/* tdm_cap_planned notes the tokens of an iteration with decodes. */
-void tdm_cap_planned(tdm_cap_t *cap, uint32_t tok);
+uint32_t tdm_cap_token_max(const tdm_cap_t *cap);
 
 TDM_END_DECLS
 

@@ -75,7 +75,7 @@ static void draft_bounds(tdm_sched_t *s, tdm_draft_t *d) {
         break;
     case TDM_POLICY_MARGIN: d->budget_ns = (int64_t)((double)d->limit_ns / s->live.margin); break;
     default:
-        most = tdm_cap_token_max(&s->cap, s->live.grid_tok);
+        most = tdm_cap_token_max(&s->cap);
         d->budget_ns = tdm_cap_budget_ns(&s->cap, d->limit_ns);
         break;
     }

@@ -130,7 +130,6 @@ static void write_record(tdm_sched_t *s, const tdm_draft_t *d, const tdm_plan_t 
     memcpy(f->record.start_class, d->start_class, sizeof d->start_class);
     memcpy(f->record.start_wait_ns, d->start_wait_ns, sizeof d->start_wait_ns);
     f->profile_ns = tdm_predict_profile_ns(&s->live.profile, (tdm_route_t)plan->route, &d->load);
-    if (plan->decode_cnt > 0) tdm_cap_planned(&s->cap, plan->decode_cnt + plan->token_cnt);
     s->stats.outside_cnt += f->record.is_outside;
     tdm_sched_count(s, d->cap);
     s->stats.prefill_tokens += plan->token_cnt;

@@ -9,6 +9,9 @@
    that is three times slower is followed within some 25 iterations.
    The first WARM of a route are averaged whole, to find the scale of a
    guessed profile.
+   CELL_LEARN, CELL_TRUST: a cell's factor is the average of some 50
+   iterations, so that noise is not taken for a property of the cell, and
+   half believed after 16.
    KEEP: another route must save so much, or plans flap between two. */
 #define LEARN          0.125
 #define SURPRISE       2.0
@@ -16,6 +19,8 @@
 #define CORRECTION_MAX 1024.0
 #define TIME_MAX       0x1p61
 #define KEEP           0.97
+#define CELL_LEARN     0.04
+#define CELL_TRUST     16.0
 
 static double clamp(double x, double low, double high) {
     if (!(x > low)) return low;
@@ -24,6 +29,8 @@ static double clamp(double x, double low, double high) {
 
 void tdm_predict_init(tdm_predict_t *p) {
     *p = (tdm_predict_t){.correction = 1.0};
+    for (uint32_t i = 0; i < TDM_PREDICT_CELLS; i++)
+        for (uint32_t k = 0; k < TDM_PREDICT_CELLS; k++) p->cell[i][k] = 1.0f;
 }
 
 tdm_route_t tdm_predict_route(const tdm_load_t *load, tdm_route_t both) {
@@ -70,6 +77,30 @@ tdm_route_t tdm_predict_choose(const tdm_profile_t *profile, const tdm_load_t *l
     return best;
 }
 
+/* octave gives x's power of two above low, in [0, TDM_PREDICT_CELLS). */
+static uint32_t octave(uint64_t x, uint32_t low) {
+    uint32_t lg = 63u - (uint32_t)__builtin_clzll(x | 1u);
+    return lg <= low ? 0u : TDM_MIN(lg - low, TDM_PREDICT_CELLS - 1u);
+}
+
+#define PAIR_LG 12u /* cells reach from 2^12 to 2^28 pairs */
+#define KV_LG   10u /* and from 2^10 to 2^26 KV tokens */
+
+static double cell_factor(const tdm_predict_t *p, const tdm_load_t *load) {
+    uint32_t i = octave(load->pair_cnt, PAIR_LG), k = octave(load->kv_cnt, KV_LG);
+    double n = p->cell_cnt[i][k], trust = n / (n + CELL_TRUST);
+    return 1.0 + trust * ((double)p->cell[i][k] - 1.0);
+}
+
+/* cell_learn moves the cell's factor towards ratio. */
+static void cell_learn(tdm_predict_t *p, const tdm_load_t *load, double ratio) {
+    uint32_t i = octave(load->pair_cnt, PAIR_LG), k = octave(load->kv_cnt, KV_LG);
+    double now = (double)p->cell[i][k];
+    double next = now + CELL_LEARN * (clamp(ratio, 0.8, 1.25) - now);
+    p->cell[i][k] = (float)next;
+    if (p->cell_cnt[i][k] < UINT32_MAX) p->cell_cnt[i][k]++;
+}
+
 /* resolve gives the route that a load would take. */
 static tdm_route_t resolve(const tdm_profile_t *profile, tdm_route_t both, const tdm_load_t *load) {
     tdm_route_t route = tdm_predict_route(load, both);
@@ -86,7 +117,8 @@ int64_t tdm_predict_ns(const tdm_predict_t *p, const tdm_profile_t *profile, tdm
     tdm_route_t route = resolve(profile, both, load);
     uint32_t kind = kind_of(profile, route);
     double correction = p->route_seen_cnt[kind] ? p->route_correction[kind] : p->correction;
-    return (int64_t)clamp(route_time(profile, route, load) * correction, 0.0, TIME_MAX);
+    double factor = route >= TDM_ROUTE_FUSED ? cell_factor(p, load) : 1.0;
+    return (int64_t)clamp(route_time(profile, route, load) * correction * factor, 0.0, TIME_MAX);
 }
 
 /* track moves a correction towards ratio. */
@@ -101,10 +133,16 @@ static void track(double *correction, uint64_t *seen_cnt, double ratio) {
 }
 
 void tdm_predict_learn(tdm_predict_t *p, const tdm_profile_t *profile, tdm_route_t route,
-                       int64_t profile_ns, int64_t actual_ns) {
+                       const tdm_load_t *load, int64_t profile_ns, int64_t actual_ns) {
     if (profile_ns <= 0 || actual_ns <= 0) return;
     double ratio =
         clamp((double)actual_ns / (double)profile_ns, 1.0 / CORRECTION_MAX, CORRECTION_MAX);
+    if (load && route >= TDM_ROUTE_FUSED) {
+        double correction = p->route_correction[kind_of(profile, route)];
+        ratio /= cell_factor(p, load);
+        if (p->route_seen_cnt[kind_of(profile, route)] >= WARM)
+            cell_learn(p, load, ratio * cell_factor(p, load) / correction);
+    }
     track(&p->correction, &p->seen_cnt, ratio);
     uint32_t kind = kind_of(profile, route);
     track(&p->route_correction[kind], &p->route_seen_cnt[kind], ratio);

@@ -10,7 +10,9 @@
    seen yet uses what all routes together suggest.  A measured profile errs
    alike for all variants of a hybrid, so these share one: a variant that
    was not run lately is not thought fast because it was last seen on a
-   better day.
+   better day.  Where in the table a hybrid falls matters too: cells an
+   octave of pairs by an octave of KV wide have a factor of their own in
+   [0.8, 1.25], trusted as far as it was seen.
 
    The prediction is a mean; what a promise about a quantile makes of it is
    scheduler/cap.h.
@@ -30,11 +32,15 @@ TDM_BEGIN_DECLS
 
 #define TDM_PREDICT_OUTSIDE 1.3 /* factor on what the table does not cover */
 
+#define TDM_PREDICT_CELLS 16u
+
 typedef struct tdm_predict {
     double correction; /* actual over profile time, all routes, exponentially tracked */
     double route_correction[TDM_ROUTE_CNT];
     uint64_t seen_cnt;
     uint64_t route_seen_cnt[TDM_ROUTE_CNT];
+    float cell[TDM_PREDICT_CELLS][TDM_PREDICT_CELLS]; /* hybrids: factor on top, by pairs and KV */
+    uint32_t cell_cnt[TDM_PREDICT_CELLS][TDM_PREDICT_CELLS];
 } tdm_predict_t;
 
 /* tdm_predict_pairs gives the pairs of a slice: cnt queries after pos
@@ -68,7 +74,7 @@ int tdm_predict_is_outside(const tdm_profile_t *profile, tdm_route_t route, cons
 /* tdm_predict_learn compares a finished iteration that ran as route with
    its profile time; either being <= 0 is ignored. */
 void tdm_predict_learn(tdm_predict_t *p, const tdm_profile_t *profile, tdm_route_t route,
-                       int64_t profile_ns, int64_t actual_ns);
+                       const tdm_load_t *load, int64_t profile_ns, int64_t actual_ns);
 
 TDM_END_DECLS
 

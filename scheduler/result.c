@@ -125,7 +125,7 @@ static void learn_cap(tdm_sched_t *s, tdm_flight_t *f, const tdm_result_t *r) {
         if (f->decode_of[k] > 0 && s->live.class_of[k].epsilon < x.epsilon)
             x.epsilon = s->live.class_of[k].epsilon;
     uint32_t was_drifting = s->cap.is_drifting;
-    tdm_cap_learn(&s->cap, &x);
+    tdm_cap_learn(&s->cap, &x, s->live.grid_tok);
     s->stats.drift_cnt += !was_drifting && s->cap.is_drifting;
 }
 
@@ -149,7 +149,12 @@ static void account(tdm_sched_t *s, tdm_flight_t *f, const tdm_result_t *r, uint
     s->stats.iteration_cnt++;
     s->stats.route_cnt[route]++;
     if (actual_ns > f->record.limit_ns) s->stats.over_limit_cnt++;
-    tdm_predict_learn(&s->predict, &s->live.profile, (tdm_route_t)route, f->profile_ns, actual_ns);
+    tdm_load_t load = {.prefill_cnt = f->record.prefill_cnt,
+                       .decode_cnt = f->record.decode_cnt,
+                       .pair_cnt = f->record.pair_cnt,
+                       .kv_cnt = f->record.kv_cnt};
+    tdm_predict_learn(&s->predict, &s->live.profile, (tdm_route_t)route, &load, f->profile_ns,
+                      actual_ns);
     learn_cap(s, f, r);
     pace(s, &f->record);
 }

@@ -77,17 +77,18 @@ static tdm_status_t slurp(const char *path, char **bytes, size_t *sz, tdm_error_
     (void)fclose(f);
     if (is_read && *sz <= FILE_MAX) return TDM_OK;
     free(*bytes);
+    *bytes = NULL;
     return tdm_error_set(err, is_read ? TDM_ERR_LIMIT : TDM_ERR_IO, "%s: cannot be read whole",
                          path);
 }
 
 tdm_status_t tdm_profile_read(const char *path, const char *model, const char *device,
                               tdm_profile_set_t *set, tdm_error_t *err) {
-    char *bytes;
-    size_t sz;
+    char *bytes = NULL;
+    size_t sz = 0;
     tdm_profile_set_t next = {0};
     tdm_status_t st = slurp(path, &bytes, &sz, err);
-    if (st != TDM_OK) return st;
+    if (st != TDM_OK || !bytes) return st;
     if (sz >= 8 && memcmp(bytes, MAGIC, 8) == 0)
         st = from_compact(path, bytes, sz, &next, err);
     else

@@ -44,7 +44,7 @@ static double run(tdm_rng_t *r, uint32_t n, double sigma, double slow) {
                               .decode_cnt = 10,
                               .over_cnt = is_over ? 10 : 0,
                               .prefill_cnt = 100};
-        tdm_cap_learn(&cap, &x);
+        tdm_cap_learn(&cap, &x, 128);
     }
     return (double)over / n;
 }
@@ -76,8 +76,7 @@ static void a_slow_down_is_felt_within_twenty_iterations(void **state) {
 static void growth_is_bounded_after_a_broken_gap(void **state) {
     (void)state;
     tdm_cap_init(&cap);
-    assert_int_equal(tdm_cap_token_max(&cap, 128), UINT32_MAX);
-    tdm_cap_planned(&cap, 512);
+    assert_int_equal(tdm_cap_token_max(&cap), UINT32_MAX);
     tdm_cap_sample_t x = {.predicted_ns = 90.0,
                           .actual_ns = 120.0,
                           .host_ns = 0.0,
@@ -85,15 +84,15 @@ static void growth_is_bounded_after_a_broken_gap(void **state) {
                           .decode_cnt = 4,
                           .over_cnt = 4,
                           .prefill_cnt = 500};
-    tdm_cap_learn(&cap, &x);
-    assert_int_equal(tdm_cap_token_max(&cap, 128), 640);
+    tdm_cap_learn(&cap, &x, 128);
+    assert_int_equal(tdm_cap_token_max(&cap), 504);
     x.over_cnt = 0;
     x.actual_ns = 90.0;
-    for (int i = 0; i < 64; i++) {
-        assert_true(tdm_cap_token_max(&cap, 128) < UINT32_MAX);
-        tdm_cap_learn(&cap, &x);
+    for (uint32_t i = 0; i < 64; i++) {
+        assert_int_equal(tdm_cap_token_max(&cap), 504 + 128 * i);
+        tdm_cap_learn(&cap, &x, 128);
     }
-    assert_int_equal(tdm_cap_token_max(&cap, 128), UINT32_MAX);
+    assert_int_equal(tdm_cap_token_max(&cap), UINT32_MAX);
 }
 
 static void host_time_is_tracked_at_its_tail(void **state) {
@@ -104,7 +103,7 @@ static void host_time_is_tracked_at_its_tail(void **state) {
         .predicted_ns = 90.0, .actual_ns = 90.0, .epsilon = 0.01, .decode_cnt = 4};
     for (int i = 0; i < 20000; i++) {
         x.host_ns = tdm_rng_below(&r, 100) < 3 ? 400000.0 : 50000.0;
-        tdm_cap_learn(&cap, &x);
+        tdm_cap_learn(&cap, &x, 128);
     }
     assert_true(cap.host_ns > 350000.0 && cap.host_ns < 450000.0);
 }
@@ -113,18 +112,18 @@ static void drift_is_a_slow_kernel_and_not_a_slow_clock(void **state) {
     (void)state;
     tdm_cap_init(&cap);
     tdm_cap_sample_t x = {.predicted_ns = 1.0, .profile_ns = 100.0, .actual_ns = 135.0};
-    for (int i = 0; i < 5000; i++) tdm_cap_learn(&cap, &x);
+    for (int i = 0; i < 5000; i++) tdm_cap_learn(&cap, &x, 128);
     assert_int_equal(cap.is_drifting, 0);
     x.actual_ns = 170.0;
     int i = 0;
-    for (; i < 256 && !cap.is_drifting; i++) tdm_cap_learn(&cap, &x);
+    for (; i < 256 && !cap.is_drifting; i++) tdm_cap_learn(&cap, &x, 128);
     assert_true(cap.is_drifting && i > 10);
-    assert_int_equal(tdm_cap_token_max(&cap, 128), TDM_CAP_DRIFT_TOK);
+    assert_int_equal(tdm_cap_token_max(&cap), TDM_CAP_DRIFT_TOK);
     x.actual_ns = 100.0;
-    for (i = 0; i < 64 && cap.is_drifting; i++) tdm_cap_learn(&cap, &x);
+    for (i = 0; i < 64 && cap.is_drifting; i++) tdm_cap_learn(&cap, &x, 128);
     assert_int_equal(cap.is_drifting, 0);
     x.actual_ns = 60.0; /* too good to be that kernel */
-    for (i = 0; i < 256 && !cap.is_drifting; i++) tdm_cap_learn(&cap, &x);
+    for (i = 0; i < 256 && !cap.is_drifting; i++) tdm_cap_learn(&cap, &x, 128);
     assert_int_equal(cap.is_drifting, 1);
 }
 

@@ -199,17 +199,17 @@ static void the_correction_follows_the_machine_and_not_a_spike(void **state) {
     tdm_predict_t p;
     tdm_profile_t profile = profile_of(1000, 0, 0, 0);
     tdm_predict_init(&p);
-    tdm_predict_learn(&p, &profile, TDM_ROUTE_FUSED, 0, 5);
-    tdm_predict_learn(&p, &profile, TDM_ROUTE_FUSED, 5, -1);
+    tdm_predict_learn(&p, &profile, TDM_ROUTE_FUSED, NULL, 0, 5);
+    tdm_predict_learn(&p, &profile, TDM_ROUTE_FUSED, NULL, 5, -1);
     assert_true(p.correction == 1.0);
-    tdm_predict_learn(&p, &profile, TDM_ROUTE_FUSED, 100, 300);
+    tdm_predict_learn(&p, &profile, TDM_ROUTE_FUSED, NULL, 100, 300);
     assert_true(p.correction == 3.0);
-    for (int i = 0; i < 80; i++) tdm_predict_learn(&p, &profile, TDM_ROUTE_FUSED, 100, 50);
+    for (int i = 0; i < 80; i++) tdm_predict_learn(&p, &profile, TDM_ROUTE_FUSED, NULL, 100, 50);
     assert_true(p.correction > 0.49 && p.correction < 0.52);
-    tdm_predict_learn(&p, &profile, TDM_ROUTE_FUSED, 100, 100000);
+    tdm_predict_learn(&p, &profile, TDM_ROUTE_FUSED, NULL, 100, 100000);
     assert_true(p.correction > 0.55 && p.correction < 0.6);
     for (int i = 0; i < 200; i++)
-        tdm_predict_learn(&p, &profile, TDM_ROUTE_FUSED, 1, INT64_MAX / 8);
+        tdm_predict_learn(&p, &profile, TDM_ROUTE_FUSED, NULL, 1, INT64_MAX / 8);
     assert_true(p.correction <= 1024.0);
 }
 
@@ -219,9 +219,10 @@ static void each_route_has_its_own_correction(void **state) {
     tdm_profile_t profile = profile_of(1000, 0, 0, 0);
     tdm_load_t fill = {.prefill_cnt = 1}, decode = {.decode_cnt = 1};
     tdm_predict_init(&p);
-    tdm_predict_learn(&p, &profile, TDM_ROUTE_PREFILL_ONLY, 1000, 500);
+    tdm_predict_learn(&p, &profile, TDM_ROUTE_PREFILL_ONLY, NULL, 1000, 500);
     assert_true(tdm_predict_ns(&p, &profile, TDM_ROUTE_FUSED, &decode) == 500);
-    for (int i = 0; i < 50; i++) tdm_predict_learn(&p, &profile, TDM_ROUTE_DECODE_ONLY, 1000, 4000);
+    for (int i = 0; i < 50; i++)
+        tdm_predict_learn(&p, &profile, TDM_ROUTE_DECODE_ONLY, NULL, 1000, 4000);
     assert_true(tdm_predict_ns(&p, &profile, TDM_ROUTE_FUSED, &decode) == 4000);
     assert_true(tdm_predict_ns(&p, &profile, TDM_ROUTE_FUSED, &fill) == 500);
 }

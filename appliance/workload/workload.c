@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "appliance/workload/workload.h"
+
+#include "appliance/base/clock.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LENGTH_MAX (1u << 20)
+#define LINE_MAX_  65536
+
+typedef enum format { FORMAT_NONE, FORMAT_MOONCAKE, FORMAT_AZURE, FORMAT_COUNTS } format_t;
+
+static format_t format_of(const char *line) {
+    if (line[0] == '{') return FORMAT_MOONCAKE;
+    if (strncmp(line, "TIMESTAMP,", 10) == 0) return FORMAT_AZURE;
+    if (strncmp(line, "num_prefill_tokens,num_decode_tokens", 36) == 0) return FORMAT_COUNTS;
+    return FORMAT_NONE;
+}
+
+/* field finds "key": and reads the number after it. */
+static int field(const char *line, const char *key, double *out) {
+    const char *at = strstr(line, key);
+    char *end;
+    if (!at) return 0;
+    at += strlen(key);
+    *out = strtod(at, &end);
+    return end != at;
+}
+
+static int mooncake_read(const char *line, double *at_s, double *prompt, double *output) {
+    if (!field(line, "\"timestamp\":", at_s) || !field(line, "\"input_length\":", prompt)) return 0;
+    *at_s /= 1e3;
+    return field(line, "\"output_length\":", output);
+}
+
+/* azure_read takes "2023-11-16 18:17:03.97,4808,10"; days count from the
+   first of the month, which no trace of ours leaves. */
+static int azure_read(const char *line, double *at_s, double *prompt, double *output) {
+    int year, month, day, hour, minute;
+    double second;
+    if (sscanf(line, "%d-%d-%d %d:%d:%lf,%lf,%lf", &year, &month, &day, &hour, &minute, &second,
+               prompt, output) != 8)
+        return 0;
+    *at_s = ((day * 24.0 + hour) * 60.0 + minute) * 60.0 + second;
+    return 1;
+}
+
+static int counts_read(const char *line, double *prompt, double *output) {
+    return sscanf(line, "%lf,%lf", prompt, output) == 2;
+}
+
+static uint32_t length_of(double x) {
+    if (!(x >= 1.0)) return 1u;
+    return x < LENGTH_MAX ? (uint32_t)x : LENGTH_MAX;
+}
+
+/* row_read reads one line; first_s is the time of the first row, < 0 before
+   it. */
+static int row_read(format_t format, const char *line, double *first_s, tdm_workload_row_t *row) {
+    double at_s = 0.0, prompt = 0.0, output = 0.0;
+    int ok = 0;
+    if (format == FORMAT_MOONCAKE) ok = mooncake_read(line, &at_s, &prompt, &output);
+    if (format == FORMAT_AZURE) ok = azure_read(line, &at_s, &prompt, &output);
+    if (format == FORMAT_COUNTS) ok = counts_read(line, &prompt, &output);
+    if (!ok || !(prompt >= 0.0) || !(output >= 0.0) || !(at_s >= 0.0) || at_s > 1e9) return 0;
+    if (*first_s < 0.0) *first_s = at_s;
+    double since = at_s > *first_s ? at_s - *first_s : 0.0;
+    *row = (tdm_workload_row_t){.at_ns = (int64_t)(since * 1e9),
+                                .prompt_cnt = length_of(prompt),
+                                .output_cnt = length_of(output)};
+    return 1;
+}
+
+static int by_arrival(const void *a, const void *b) {
+    const tdm_workload_row_t *x = a, *y = b;
+    return (x->at_ns > y->at_ns) - (x->at_ns < y->at_ns);
+}
+
+/* lines_read reads rows until the end; the number of a bad line, or 0. */
+static uint64_t lines_read(FILE *f, char *line, uint32_t row_max, tdm_workload_t *w) {
+    format_t format = FORMAT_NONE;
+    double first_s = -1.0;
+    for (uint64_t n = 1; w->row_cnt < row_max && fgets(line, LINE_MAX_, f); n++) {
+        if (n == 1 && (format = format_of(line)) == FORMAT_NONE) return 1;
+        if (n == 1 && format != FORMAT_MOONCAKE) continue;
+        if (line[0] == '\n' || line[0] == 0) continue;
+        if (!row_read(format, line, &first_s, &w->row[w->row_cnt])) return n;
+        w->row_cnt++;
+    }
+    w->has_arrivals = format == FORMAT_MOONCAKE || format == FORMAT_AZURE;
+    return w->row_cnt == 0;
+}
+
+tdm_status_t tdm_workload_read(const char *path, uint32_t row_max, tdm_workload_t *w,
+                               tdm_error_t *err) {
+    FILE *f = fopen(path, "r");
+    if (!f)
+        return tdm_error_set(err, errno == ENOENT ? TDM_ERR_NOT_FOUND : TDM_ERR_IO, "%s: %s", path,
+                             strerror(errno));
+    row_max = TDM_MIN(row_max, TDM_WORKLOAD_ROW_MAX);
+    *w = (tdm_workload_t){.row = malloc(((size_t)row_max + 1u) * sizeof *w->row)};
+    char *line = malloc(LINE_MAX_);
+    uint64_t bad = w->row && line ? lines_read(f, line, row_max, w) : 1;
+    free(line);
+    (void)fclose(f);
+    if (bad > 0) {
+        tdm_workload_free(w);
+        return tdm_error_set(err, TDM_ERR_CORRUPT, "%s: line %llu is no request of a known format",
+                             path, (unsigned long long)bad);
+    }
+    qsort(w->row, w->row_cnt, sizeof *w->row, by_arrival);
+    return TDM_OK;
+}
+
+void tdm_workload_free(tdm_workload_t *w) {
+    free(w->row);
+    *w = (tdm_workload_t){0};
+}

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_WORKLOAD_WORKLOAD_H
+#define TDM_WORKLOAD_WORKLOAD_H
+
+/* tdm_workload is a list of requests by arrival: how many tokens come in
+   and go out, and when.  No text.  Three public formats are read, known by
+   their first line:
+
+     Mooncake JSONL   {"timestamp": ms, "input_length": n, "output_length": n, ...}
+     Azure CSV        TIMESTAMP,ContextTokens,GeneratedTokens
+     counts CSV       num_prefill_tokens,num_decode_tokens,...   (no arrivals)
+
+   Generators with log-normal fits stand in where the files are absent:
+   arxiv_sample, arxiv_long, azure_code, azure_conv, mooncake.
+
+   Host code: allocates.  Files come from outside: a line that is not what
+   it should be ends the reading with its number. */
+
+#include "appliance/base/status.h"
+
+TDM_BEGIN_DECLS
+
+typedef struct tdm_workload_row {
+    int64_t at_ns; /* since the first */
+    uint32_t prompt_cnt;
+    uint32_t output_cnt;
+} tdm_workload_row_t;
+
+typedef struct tdm_workload {
+    tdm_workload_row_t *row; /* [row_cnt] by at_ns, from malloc */
+    uint32_t row_cnt;
+    uint32_t has_arrivals; /* the file told them */
+} tdm_workload_t;
+
+#define TDM_WORKLOAD_ROW_MAX (1u << 20)
+
+/* tdm_workload_read takes the first row_max rows of a file.  Lengths are
+   cut to [1, 2^20]. */
+TDM_MUST_USE tdm_status_t tdm_workload_read(const char *path, uint32_t row_max, tdm_workload_t *w,
+                                            tdm_error_t *err);
+
+/* tdm_workload_generate draws row_cnt rows of a named fit, without
+   arrivals.  TDM_ERR_NOT_FOUND where there is no such name. */
+TDM_MUST_USE tdm_status_t tdm_workload_generate(const char *name, uint32_t row_cnt, uint64_t seed,
+                                                tdm_workload_t *w, tdm_error_t *err);
+
+/* tdm_workload_rotate shifts the rows' lengths by a random amount, so
+   that seeds differ where the file is always the same. */
+void tdm_workload_rotate(tdm_workload_t *w, uint64_t seed);
+
+/* tdm_workload_pace gives the list `rate` requests a second on average:
+   known arrivals are stretched evenly, others drawn with Gamma gaps of
+   coefficient of variation cv (1 = Poisson). */
+void tdm_workload_pace(tdm_workload_t *w, double rate, double cv, uint64_t seed);
+
+void tdm_workload_free(tdm_workload_t *w);
+
+TDM_END_DECLS
+
+#endif /* TDM_WORKLOAD_WORKLOAD_H */

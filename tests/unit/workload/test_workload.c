@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Goal: the three trace formats read as they are published, bad lines are
+   named, and drawn workloads have the rate, the spread and the lengths that
+   were asked for. */
+
+#include "appliance/base/clock.h"
+#include "appliance/workload/workload.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static tdm_workload_t w;
+static tdm_error_t err;
+
+static tdm_status_t read_text(const char *text, uint32_t most) {
+    char path[] = "/tmp/tdm-workload-XXXXXX";
+    int fd = mkstemp(path);
+    assert_int_equal(write(fd, text, strlen(text)), (ssize_t)strlen(text));
+    (void)close(fd);
+    tdm_status_t st = tdm_workload_read(path, most, &w, &err);
+    (void)unlink(path);
+    return st;
+}
+
+static void row_is(uint32_t i, int64_t at_ns, uint32_t prompt, uint32_t output) {
+    assert_true(llabs((long long)(w.row[i].at_ns - at_ns)) < 1000);
+    assert_int_equal(w.row[i].prompt_cnt, prompt);
+    assert_int_equal(w.row[i].output_cnt, output);
+}
+
+static void mooncake_lines_read(void **state) {
+    (void)state;
+    assert_int_equal(
+        read_text("{\"timestamp\": 3000, \"input_length\": 6758, \"output_length\": 500, "
+                  "\"hash_ids\": [0, 1]}\n"
+                  "{\"timestamp\": 4500, \"input_length\": 7, \"output_length\": 0}\n",
+                  10),
+        TDM_OK);
+    assert_int_equal(w.row_cnt, 2);
+    assert_true(w.has_arrivals);
+    row_is(0, 0, 6758, 500);
+    row_is(1, 1500 * TDM_NS_PER_MS, 7, 1);
+    tdm_workload_free(&w);
+}
+
+static void azure_lines_read(void **state) {
+    (void)state;
+    assert_int_equal(read_text("TIMESTAMP,ContextTokens,GeneratedTokens\r\n"
+                               "2023-11-16 23:59:59.5000000,4808,10\r\n"
+                               "2023-11-17 00:00:01.0000000,3180,8\r\n",
+                               10),
+                     TDM_OK);
+    row_is(0, 0, 4808, 10);
+    row_is(1, 1500 * TDM_NS_PER_MS, 3180, 8);
+    tdm_workload_free(&w);
+}
+
+static void count_lines_read_without_arrivals(void **state) {
+    (void)state;
+    assert_int_equal(read_text("num_prefill_tokens,num_decode_tokens,num_total_tokens,pd_ratio\n"
+                               "7564.0,192.0,7756.0,39.3\n74,918,992,0.08\n5,5,10,1\n",
+                               2),
+                     TDM_OK);
+    assert_int_equal(w.row_cnt, 2);
+    assert_false(w.has_arrivals);
+    row_is(0, 0, 7564, 192);
+    row_is(1, 0, 74, 918);
+    tdm_workload_free(&w);
+}
+
+static void a_bad_line_is_named(void **state) {
+    (void)state;
+    static const char *const bad[] = {
+        "",
+        "hello\n",
+        "num_prefill_tokens,num_decode_tokens\n1,2\nx,y\n",
+        "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16,1,2\n",
+        "{\"timestamp\": 1, \"input_length\": 2}\n",
+        "{\"timestamp\": nan, \"input_length\": 2, \"output_length\": 2}\n",
+        "num_prefill_tokens,num_decode_tokens\n"};
+    for (size_t i = 0; i < TDM_COUNT_OF(bad); i++)
+        assert_int_equal(read_text(bad[i], 10), TDM_ERR_CORRUPT);
+    assert_int_equal(read_text(bad[2], 10), TDM_ERR_CORRUPT);
+    assert_non_null(strstr(err.text, "line 3"));
+    assert_int_equal(tdm_workload_read("/nonexistent/t", 1, &w, &err), TDM_ERR_NOT_FOUND);
+}
+
+static void lengths_are_cut_to_their_bounds(void **state) {
+    (void)state;
+    assert_int_equal(read_text("num_prefill_tokens,num_decode_tokens\n1e30,0\n", 5), TDM_OK);
+    row_is(0, 0, 1u << 20, 1);
+    tdm_workload_free(&w);
+}
+
+static void drawn_arrivals_have_rate_and_spread(void **state) {
+    (void)state;
+    static const double cv[] = {0.5, 1.0, 3.0};
+    for (uint32_t k = 0; k < TDM_COUNT_OF(cv); k++) {
+        assert_int_equal(tdm_workload_generate("azure_conv", 40000, 5, &w, &err), TDM_OK);
+        tdm_workload_pace(&w, 8.0, cv[k], 9);
+        double sum = 0.0, square = 0.0;
+        for (uint32_t i = 1; i < w.row_cnt; i++) {
+            double gap = (double)(w.row[i].at_ns - w.row[i - 1].at_ns) / 1e9;
+            assert_true(gap >= 0.0);
+            sum += gap;
+            square += gap * gap;
+        }
+        double n = w.row_cnt - 1u, mean = sum / n, sd = sqrt(square / n - mean * mean);
+        assert_true(fabs(mean * 8.0 - 1.0) < 0.06);
+        assert_true(fabs(sd / mean / cv[k] - 1.0) < 0.1);
+        tdm_workload_free(&w);
+    }
+}
+
+static void known_arrivals_are_stretched(void **state) {
+    (void)state;
+    assert_int_equal(read_text("TIMESTAMP,ContextTokens,GeneratedTokens\n"
+                               "2023-11-16 10:00:00.0,1,1\n2023-11-16 10:00:01.0,2,2\n"
+                               "2023-11-16 10:00:04.0,3,3\n",
+                               10),
+                     TDM_OK);
+    tdm_workload_pace(&w, 4.0, 1.0, 1);
+    row_is(1, TDM_NS_PER_S / 8, 2, 2);
+    row_is(2, TDM_NS_PER_S / 2, 3, 3);
+    tdm_workload_free(&w);
+}
+
+static int ascending(const void *a, const void *b) {
+    const tdm_workload_row_t *x = a, *y = b;
+    return (x->prompt_cnt > y->prompt_cnt) - (x->prompt_cnt < y->prompt_cnt);
+}
+
+static void fits_have_the_published_medians(void **state) {
+    (void)state;
+    static const struct {
+        const char *name;
+        double median;
+    } want[] = {{"arxiv_sample", 8800},
+                {"arxiv_long", 27700},
+                {"azure_code", 1100},
+                {"azure_conv", 760},
+                {"mooncake", 6900}};
+    for (uint32_t k = 0; k < TDM_COUNT_OF(want); k++) {
+        assert_int_equal(tdm_workload_generate(want[k].name, 20001, 1, &w, &err), TDM_OK);
+        qsort(w.row, w.row_cnt, sizeof *w.row, ascending);
+        double got = w.row[10000].prompt_cnt;
+        if (fabs(got / want[k].median - 1.0) > 0.06) fail_msg("%s: median %g", want[k].name, got);
+        tdm_workload_free(&w);
+    }
+    assert_int_equal(tdm_workload_generate("none such", 1, 1, &w, &err), TDM_ERR_NOT_FOUND);
+}
+
+static void rotation_keeps_the_rows_and_moves_them(void **state) {
+    (void)state;
+    assert_int_equal(tdm_workload_generate("azure_conv", 100, 5, &w, &err), TDM_OK);
+    uint64_t sum = 0, moved = 0;
+    uint32_t first = w.row[0].prompt_cnt;
+    for (uint32_t i = 0; i < 100; i++) sum += w.row[i].prompt_cnt;
+    tdm_workload_rotate(&w, 3);
+    for (uint32_t i = 0; i < 100; i++) moved += w.row[i].prompt_cnt;
+    assert_true(sum == moved && w.row[0].prompt_cnt != first);
+    tdm_workload_free(&w);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(mooncake_lines_read),
+        cmocka_unit_test(azure_lines_read),
+        cmocka_unit_test(count_lines_read_without_arrivals),
+        cmocka_unit_test(a_bad_line_is_named),
+        cmocka_unit_test(lengths_are_cut_to_their_bounds),
+        cmocka_unit_test(drawn_arrivals_have_rate_and_spread),
+        cmocka_unit_test(known_arrivals_are_stretched),
+        cmocka_unit_test(fits_have_the_published_medians),
+        cmocka_unit_test(rotation_keeps_the_rows_and_moves_them),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
