@@ -7,6 +7,7 @@
 #include "appliance/boot/house.h"
 
 enum { TDM_HOUSE_PORT_TAP, TDM_HOUSE_PORT_NONE }; /* values of port.kind */
+enum { TDM_HOUSE_RETRY_AUTO, TDM_HOUSE_RETRY_ALWAYS, TDM_HOUSE_RETRY_NEVER }; /* of quic.retry */
 
 /* --- house_tiles.c: memory and configuration of the tiles -------------- */
 

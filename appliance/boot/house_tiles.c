@@ -111,11 +111,17 @@ static void quic_config(tdm_house_t *h, tdm_quic_config_t *q, uint64_t seed) {
         .datagram_max = (uint16_t)TDM_MIN(c->port_mtu_bytes - 48, (uint64_t)TDM_QUIC_DATAGRAM_MAX),
         .handshake_per_s = (uint32_t)c->quic_handshakes_per_s,
         .handshake_per_s_source = (uint32_t)c->quic_source_handshakes_per_s,
+        .half_open_max = (uint32_t)c->quic_half_open,
+        .is_retry_always = c->quic_retry == TDM_HOUSE_RETRY_ALWAYS,
+        .handshake_timeout_ns = (int64_t)c->quic_handshake_ms * TDM_NS_PER_MS,
         .idle_timeout_ns = (int64_t)c->quic_idle_ms * TDM_NS_PER_MS,
         .cert_file = h->cert_file,
         .key_file = h->key_file,
         .seed = seed,
     };
+    if (c->quic_retry == TDM_HOUSE_RETRY_NEVER) return;
+    q->retry_half_open = (uint32_t)c->quic_retry_half_open;
+    q->retry_per_s = (uint32_t)c->quic_retry_per_s;
 }
 
 static tdm_status_t net_config(tdm_house_t *h, tdm_net_tile_config_t *n, tdm_error_t *err) {

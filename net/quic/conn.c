@@ -91,13 +91,13 @@ static void fill_settings(tdm_quic_t *q, ngtcp2_settings *s) {
     s->initial_ts = (ngtcp2_tstamp)q->now_ns;
     s->handshake_timeout = (ngtcp2_duration)q->cfg.handshake_timeout_ns;
     s->max_tx_udp_payload_size = q->cfg.datagram_max;
-    s->no_pmtud = q->cfg.datagram_max == TDM_QUIC_DATAGRAM_MIN;
+    /* Path MTU discovery stays on although 1200 leaves it nothing to probe:
+       ngtcp2 0.12 stops the process where a peer moves while it is off. */
     s->rand_ctx.native_handle = &q->rng;
 }
 
-static void fill_params(const tdm_quic_t *q, ngtcp2_transport_params *p, const ngtcp2_cid *odcid) {
+static void fill_params(const tdm_quic_t *q, ngtcp2_transport_params *p) {
     ngtcp2_transport_params_default(p);
-    p->original_dcid = *odcid;
     p->initial_max_stream_data_bidi_remote = q->cfg.stream_window_sz;
     p->initial_max_stream_data_uni = q->cfg.stream_window_sz;
     p->initial_max_data = q->cfg.connection_window_sz;
@@ -109,8 +109,21 @@ static void fill_params(const tdm_quic_t *q, ngtcp2_transport_params *p, const n
     p->stateless_reset_token_present = 1;
 }
 
-static int make_library_conn(tdm_quic_conn_t *c, const tdm_datagram_t *dg,
-                             const ngtcp2_pkt_hd *hd) {
+/* fill_retry says which ids the peer used before and in the Retry: it
+   checks both (RFC 9000, 7.3).  The token tells ngtcp2 that the address is
+   proved. */
+static void fill_retry(ngtcp2_settings *s, ngtcp2_transport_params *p, const ngtcp2_pkt_hd *hd,
+                       const cid_t *odcid) {
+    p->original_dcid = hd->dcid;
+    if (odcid->sz == 0) return;
+    ngtcp2_cid_init(&p->original_dcid, odcid->bytes, odcid->sz);
+    p->retry_scid = hd->dcid;
+    p->retry_scid_present = 1;
+    s->token = hd->token;
+}
+
+static int make_library_conn(tdm_quic_conn_t *c, const tdm_datagram_t *dg, const ngtcp2_pkt_hd *hd,
+                             const cid_t *odcid) {
     tdm_quic_t *q = c->q;
     ngtcp2_settings settings;
     ngtcp2_transport_params params;
@@ -120,7 +133,8 @@ static int make_library_conn(tdm_quic_conn_t *c, const tdm_datagram_t *dg,
     ngtcp2_path path = {addr_from_endpoint(&local, &dg->local),
                         addr_from_endpoint(&remote, &dg->remote), NULL};
     fill_settings(q, &settings);
-    fill_params(q, &params, &hd->dcid);
+    fill_params(q, &params);
+    fill_retry(&settings, &params, hd, odcid);
     cid_make(q, scid.data);
     if (ngtcp2_crypto_generate_stateless_reset_token(params.stateless_reset_token, q->reset_secret,
                                                      sizeof q->reset_secret, &scid) != 0) {
@@ -136,7 +150,8 @@ static int make_library_conn(tdm_quic_conn_t *c, const tdm_datagram_t *dg,
            conn_add_cid(c, hd->dcid.data, hd->dcid.datalen);
 }
 
-tdm_quic_conn_t *conn_open(tdm_quic_t *q, const tdm_datagram_t *dg, const ngtcp2_pkt_hd *hd) {
+tdm_quic_conn_t *conn_open(tdm_quic_t *q, const tdm_datagram_t *dg, const ngtcp2_pkt_hd *hd,
+                           const cid_t *odcid) {
     uint32_t idx = q->free_idx[--q->free_cnt];
     tdm_quic_conn_t *c = &q->conn[idx];
     memset(c, 0, sizeof *c);
@@ -152,12 +167,16 @@ tdm_quic_conn_t *conn_open(tdm_quic_t *q, const tdm_datagram_t *dg, const ngtcp2
     ngtcp2_connection_close_error_default(&c->error);
     q->counters.connection_cnt++;
 
-    if (!make_library_conn(c, dg, hd) || !tls_session_open(&q->tls, &c->ref, &c->tls)) {
+    c->is_proved = odcid->sz > 0;
+    if (!make_library_conn(c, dg, hd, odcid) || !tls_session_open(&q->tls, &c->ref, &c->tls)) {
         conn_free(c);
         return NULL;
     }
     q->counters.tls_session_cnt++;
     q->counters.handshakes_started++;
+    q->counters.half_open_cnt++;
+    q->counters.retry_tokens += c->is_proved;
+    c->is_begun = 1;
     ngtcp2_conn_set_tls_native_handle(c->nc, c->tls);
     return c;
 }
@@ -169,6 +188,11 @@ void conn_close_heavy(tdm_quic_conn_t *c) {
     if (c->is_app_open) {
         c->is_app_open = 0;
         q->cfg.app.conn_close(q->cfg.app.ctx, c, q->now_ns);
+    }
+    if (c->is_begun) {
+        c->is_begun = 0;
+        q->counters.half_open_cnt--;
+        q->counters.handshakes_failed++;
     }
     if (c->nc != NULL) ngtcp2_conn_del(c->nc);
     c->nc = NULL;
@@ -263,6 +287,9 @@ static tdm_reason_t reason_of(const tdm_quic_conn_t *c, int liberr) {
 tdm_reason_t conn_input(tdm_quic_conn_t *c, const tdm_datagram_t *dg) {
     tdm_quic_t *q = c->q;
     if (c->state == CONN_CLOSING) {
+        /* A stranger gets no more back than it sent. */
+        if (!c->is_proved) q->counters.unproved_rx_sz += dg->payload_sz;
+        if (!c->is_proved && dg->payload_sz < c->close_pkt_sz) return TDM_REASON_NONE;
         c->is_close_due = 1;
         ready_add(c);
         return TDM_REASON_NONE;
@@ -273,8 +300,11 @@ tdm_reason_t conn_input(tdm_quic_conn_t *c, const tdm_datagram_t *dg) {
     ngtcp2_path path = {addr_from_endpoint(&local, &dg->local),
                         addr_from_endpoint(&remote, &dg->remote), NULL};
     ngtcp2_pkt_info pi = {.ecn = (uint8_t)dg->ecn};
+    if (!c->is_proved) q->counters.unproved_rx_sz += dg->payload_sz;
+    reader_set(c);
     int rv = ngtcp2_conn_read_pkt(c->nc, &path, &pi, dg->payload, dg->payload_sz,
                                   (ngtcp2_tstamp)q->now_ns);
+    reader_set(NULL);
     if (rv != 0) {
         tdm_reason_t reason = reason_of(c, rv);
         conn_fail(c, rv);
@@ -285,7 +315,9 @@ tdm_reason_t conn_input(tdm_quic_conn_t *c, const tdm_datagram_t *dg) {
         return TDM_REASON_NONE;
     }
     c->is_settled = c->state == CONN_OPEN;
+    tdm_endpoint_t before = c->remote;
     endpoint_from_addr(&c->remote, &ngtcp2_conn_get_path(c->nc)->remote);
+    q->counters.path_changes += (uint64_t)!tdm_endpoint_equal(&before, &c->remote);
     if (c->is_app_open) q->cfg.app.input_done(q->cfg.app.ctx, c, q->now_ns);
     ready_add(c);
     conn_arm(c);

@@ -9,14 +9,62 @@ static int answer(int rv) {
     return rv == 0 ? 0 : NGTCP2_ERR_CALLBACK_FAILURE;
 }
 
+/* --- packet numbers --------------------------------------------------- */
+
+static _Thread_local tdm_quic_conn_t *reader;
+
+void reader_set(tdm_quic_conn_t *c) {
+    reader = c;
+}
+
+/* on_decrypt sees the header in the clear: a 1-RTT packet's ends with its
+   number (RFC 9000, 17.3.1). */
+static int on_decrypt(uint8_t *dest, const ngtcp2_crypto_aead *aead,
+                      const ngtcp2_crypto_aead_ctx *ctx, const uint8_t *sealed, size_t sealed_sz,
+                      const uint8_t *nonce, size_t nonce_sz, const uint8_t *head, size_t head_sz) {
+    int rv = ngtcp2_crypto_decrypt_cb(dest, aead, ctx, sealed, sealed_sz, nonce, nonce_sz, head,
+                                      head_sz);
+    if (rv != 0 || reader == NULL || head_sz < 5 || (head[0] & 0x80u) != 0) return rv;
+    uint32_t pn_sz = (head[0] & 3u) + 1u;
+    uint64_t pn = 0;
+    for (uint32_t i = 0; i < pn_sz; i++) pn = pn << 8 | head[head_sz - pn_sz + i];
+    reader->q->counters.packet_gaps += gap_note(&reader->gap, pn, 8u * pn_sz);
+    return rv;
+}
+
+/* --- the handshake ---------------------------------------------------- */
+
+/* Who sends TLS bytes of the Handshake level has read ours: the address is
+   the peer's own (RFC 9000, 8.1). */
+static int on_crypto(ngtcp2_conn *nc, ngtcp2_crypto_level level, uint64_t offset,
+                     const uint8_t *data, size_t sz, void *user) {
+    tdm_quic_conn_t *c = user;
+    if (level == NGTCP2_CRYPTO_LEVEL_HANDSHAKE) c->is_proved = 1;
+    return ngtcp2_crypto_recv_crypto_data_cb(nc, level, offset, data, sz, user);
+}
+
 static int on_handshake_completed(ngtcp2_conn *nc, void *user) {
     (void)nc;
     tdm_quic_conn_t *c = user;
     c->state = CONN_OPEN;
+    c->is_begun = 0;
+    c->q->counters.half_open_cnt--;
     c->q->counters.handshakes_done++;
     c->is_app_open = 1;
     return answer(APP(c).conn_open(APP(c).ctx, c, c->q->now_ns));
 }
+
+static int on_key_update(ngtcp2_conn *nc, uint8_t *rx_secret, uint8_t *tx_secret,
+                         ngtcp2_crypto_aead_ctx *rx_ctx, uint8_t *rx_iv,
+                         ngtcp2_crypto_aead_ctx *tx_ctx, uint8_t *tx_iv, const uint8_t *rx_before,
+                         const uint8_t *tx_before, size_t secret_sz, void *user) {
+    tdm_quic_conn_t *c = user;
+    c->q->counters.key_updates++;
+    return ngtcp2_crypto_update_key_cb(nc, rx_secret, tx_secret, rx_ctx, rx_iv, tx_ctx, tx_iv,
+                                       rx_before, tx_before, secret_sz, user);
+}
+
+/* --- streams ---------------------------------------------------------- */
 
 static int on_stream_data(ngtcp2_conn *nc, uint32_t flags, int64_t id, uint64_t offset,
                           const uint8_t *data, size_t sz, void *user, void *stream_user) {
@@ -93,10 +141,10 @@ static void on_rand(uint8_t *dest, size_t sz, const ngtcp2_rand_ctx *ctx) {
 
 const ngtcp2_callbacks conn_callbacks = {
     .recv_client_initial = ngtcp2_crypto_recv_client_initial_cb,
-    .recv_crypto_data = ngtcp2_crypto_recv_crypto_data_cb,
+    .recv_crypto_data = on_crypto,
     .handshake_completed = on_handshake_completed,
     .encrypt = ngtcp2_crypto_encrypt_cb,
-    .decrypt = ngtcp2_crypto_decrypt_cb,
+    .decrypt = on_decrypt,
     .hp_mask = ngtcp2_crypto_hp_mask_cb,
     .recv_stream_data = on_stream_data,
     .acked_stream_data_offset = on_acked,
@@ -104,7 +152,7 @@ const ngtcp2_callbacks conn_callbacks = {
     .rand = on_rand,
     .get_new_connection_id = on_new_cid,
     .remove_connection_id = on_old_cid,
-    .update_key = ngtcp2_crypto_update_key_cb,
+    .update_key = on_key_update,
     .stream_reset = on_stream_reset,
     .extend_max_stream_data = on_window,
     .delete_crypto_aead_ctx = ngtcp2_crypto_delete_crypto_aead_ctx_cb,

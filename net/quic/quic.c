@@ -108,6 +108,7 @@ static void set_defaults(tdm_quic_config_t *cfg) {
     if (cfg->connection_window_sz == 0) cfg->connection_window_sz = 256u << 10;
     if (cfg->handshake_timeout_ns == 0) cfg->handshake_timeout_ns = 10 * TDM_NS_PER_S;
     if (cfg->datagram_max == 0) cfg->datagram_max = TDM_QUIC_DATAGRAM_MIN;
+    if (cfg->half_open_max == 0) cfg->half_open_max = cfg->connection_max;
 }
 
 tdm_status_t tdm_quic_create(void *mem, const tdm_quic_config_t *cfg, tdm_quic_t **out,
@@ -128,14 +129,18 @@ tdm_status_t tdm_quic_create(void *mem, const tdm_quic_config_t *cfg, tdm_quic_t
         q->free_idx[q->free_cnt++] = cfg->connection_max - 1u - i;
     }
     if (gnutls_rnd(GNUTLS_RND_KEY, &q->hash, sizeof q->hash) != 0 ||
-        gnutls_rnd(GNUTLS_RND_KEY, q->reset_secret, sizeof q->reset_secret) != 0) {
+        gnutls_rnd(GNUTLS_RND_KEY, q->retry.secret, sizeof q->retry.secret) != 0) {
         return tdm_error_set(err, TDM_ERR_INTERNAL, "quic: the system gives no randomness");
     }
     q->cids.key = q->hash;
     q->rate.key = q->hash;
     rate_init(&q->rate, &q->cfg);
     tdm_status_t s = tls_open(&q->tls, cfg->cert_file, cfg->key_file, err);
-    if (s != TDM_OK) return s;
+    if (s == TDM_OK) s = tls_reset_secret(cfg->key_file, q->reset_secret, err);
+    if (s != TDM_OK) {
+        tls_close(&q->tls);
+        return s;
+    }
     *out = q;
     return TDM_OK;
 }
@@ -154,15 +159,41 @@ static int is_initial(const tdm_datagram_t *dg) {
     return (dg->payload[0] & 0xb0u) == 0x80u; /* long header, type 0 */
 }
 
+/* admit judges an Initial packet that may begin a connection; same_cnt:
+   datagrams of the same one that wait already. */
+static tdm_reason_t admit(tdm_quic_t *q, const tdm_datagram_t *dg, const ngtcp2_pkt_hd *hd,
+                          uint32_t same_cnt, cid_t *odcid) {
+    switch (retry_token_check(q, &dg->remote, hd, odcid)) {
+    case TOKEN_GOOD: break;
+    case TOKEN_BAD: answer_bad_token(q, dg, hd); return TDM_DROP_quic_token;
+    case TOKEN_NONE:
+        if (same_cnt > 0) return TDM_REASON_NONE;
+        retry_note(q, 1);
+        if (!q->retry.is_on) break;
+        answer_retry(q, dg, hd);
+        return TDM_DROP_quic_retry;
+    }
+    if (same_cnt > 0) return TDM_REASON_NONE;
+    if (q->free_cnt == 0 && q->closing_cnt == 0) return TDM_DROP_quic_connection_limit;
+    if (q->counters.half_open_cnt + q->backlog.cnt >= q->cfg.half_open_max) {
+        return TDM_DROP_quic_half_open;
+    }
+    if (!rate_take(&q->rate, &dg->remote, q->now_ns)) return TDM_DROP_quic_handshake_rate;
+    return TDM_REASON_NONE;
+}
+
 /* input_new judges a datagram that no connection claims. */
 static tdm_reason_t input_new(tdm_quic_t *q, const tdm_datagram_t *dg,
                               const ngtcp2_version_cid *vc) {
-    if (vc->scid == NULL) return drop(q, TDM_DROP_quic_unknown); /* a short header */
+    q->counters.unproved_rx_sz += dg->payload_sz;
+    if (vc->scid == NULL) { /* a short header */
+        answer_reset(q, dg, vc);
+        return drop(q, TDM_DROP_quic_unknown);
+    }
     if (vc->version != NGTCP2_PROTO_VER_V1) {
         if (vc->version == 0) return drop(q, TDM_DROP_quic_malformed);
         if (dg->payload_sz < TDM_QUIC_DATAGRAM_MIN) return drop(q, TDM_DROP_quic_malformed);
-        q->counters.version_answers +=
-            (uint64_t)answer_version(&q->backlog, dg, vc, (uint8_t)tdm_rng_next(&q->rng));
+        answer_version(q, dg, vc);
         return drop(q, TDM_DROP_quic_version);
     }
     ngtcp2_pkt_hd hd;
@@ -173,16 +204,13 @@ static tdm_reason_t input_new(tdm_quic_t *q, const tdm_datagram_t *dg,
     cid_t dcid = {.sz = (uint8_t)vc->dcidlen};
     memcpy(dcid.bytes, vc->dcid, vc->dcidlen);
     uint32_t same_cnt = backlog_count_dcid(&q->backlog, &dcid);
+    cid_t odcid;
+    tdm_reason_t reason = admit(q, dg, &hd, same_cnt, &odcid);
+    if (reason != TDM_REASON_NONE) return drop(q, reason);
     if (same_cnt >= BACKLOG_SAME_MAX || q->backlog.cnt == BACKLOG_MAX) {
         return drop(q, TDM_DROP_quic_handshake_rate);
     }
-    if (same_cnt == 0 && q->free_cnt == 0 && q->closing_cnt == 0) {
-        return drop(q, TDM_DROP_quic_connection_limit);
-    }
-    if (same_cnt == 0 && !rate_take(&q->rate, &dg->remote, q->now_ns)) {
-        return drop(q, TDM_DROP_quic_handshake_rate);
-    }
-    TDM_CHECK(backlog_add(&q->backlog, dg, &dcid));
+    TDM_CHECK(backlog_add(&q->backlog, dg, &dcid, &odcid));
     return TDM_REASON_NONE;
 }
 
@@ -223,6 +251,7 @@ static int start_waiting(tdm_quic_t *q) {
                          .payload_sz = w->sz,
                          .ecn = w->ecn};
     int is_start = 0;
+    q->counters.unproved_rx_sz -= dg.payload_sz; /* conn_input counts it now */
     uint32_t idx = cid_table_find(&q->cids, w->dcid.bytes, w->dcid.sz);
     ngtcp2_pkt_hd hd;
     if (idx != NONE_IDX) {
@@ -233,7 +262,7 @@ static int start_waiting(tdm_quic_t *q) {
         tdm_quic_conn_t *c = NULL;
         if (q->free_cnt == 0) {
             drop(q, TDM_DROP_quic_connection_limit);
-        } else if ((c = conn_open(q, &dg, &hd)) == NULL) {
+        } else if ((c = conn_open(q, &dg, &hd, &w->odcid)) == NULL) {
             drop(q, TDM_DROP_quic_memory);
         } else {
             (void)conn_input(c, &dg);
@@ -249,12 +278,14 @@ static void refresh_gauges(tdm_quic_t *q) {
     q->counters.pool_fail_cnt = s.fail_cnt;
     q->counters.pool_used_sz = s.used_sz;
     q->counters.pool_high_sz = s.high_sz;
+    q->counters.left_blocks = s.left_cnt;
     q->counters.backlog_cnt = q->backlog.cnt;
 }
 
 uint32_t tdm_quic_poll(tdm_quic_t *q, int64_t now_ns) {
     q->now_ns = now_ns;
     uint32_t done = 0;
+    retry_note(q, 0);
     for (uint32_t i = 0; i < EXPIRE_PER_POLL; i++) {
         uint32_t idx = timer_due(&q->timers, now_ns);
         if (idx == NONE_IDX) break;
@@ -275,7 +306,8 @@ uint32_t tdm_quic_output(tdm_quic_t *q, uint8_t *buf, uint32_t buf_sz, tdm_datag
                          int64_t now_ns) {
     q->now_ns = now_ns;
     if (buf_sz < TDM_QUIC_DATAGRAM_MIN) return 0;
-    uint32_t sz = answer_take(&q->backlog, buf, buf_sz, dg);
+    uint32_t sz = answer_take(&q->answers, buf, buf_sz, dg);
+    q->counters.unproved_tx_sz += sz;
     for (uint32_t i = 0; sz == 0 && i < VISIT_PER_OUTPUT && q->ready_head != NONE_IDX; i++) {
         sz = conn_output(&q->conn[q->ready_head], buf, buf_sz, dg);
     }
@@ -287,7 +319,7 @@ uint32_t tdm_quic_output(tdm_quic_t *q, uint8_t *buf, uint32_t buf_sz, tdm_datag
 }
 
 int64_t tdm_quic_next_ns(const tdm_quic_t *q) {
-    if (q->backlog.cnt > 0 || q->backlog.answer_cnt > 0 || q->ready_head != NONE_IDX) return 0;
+    if (q->backlog.cnt > 0 || q->answers.cnt > 0 || q->ready_head != NONE_IDX) return 0;
     return timer_next_ns(&q->timers);
 }
 

@@ -9,7 +9,10 @@
 
      link --datagram--> tdm_quic_input --+-- id known -----> connection
                                          +-- new, Initial -> backlog
-                                         +-- other version > answer queue
+                                         +-- the same, no token, under load
+                                         |                -> answer: Retry
+                                         +-- other version > answer: ours
+                                         +-- id unknown ---> answer: reset
                                          +-- else ---------> one drop reason
      tdm_quic_poll   timers that are due; one handshake from the backlog
      tdm_quic_output one datagram at a time, connections in turn
@@ -27,6 +30,23 @@
    on the heap (16 KiB): one session per connection, counted; handshakes are
    limited per second in all and per source (IPv4 /32, IPv6 /64), and at
    most one starts per poll.
+
+   Strangers.  Until a source has proved its address it gets at most three
+   times the bytes that it sent, and no more than it sent while Retry is on
+   (RFC 9000, 8.1); Retry keeps no state: what must be remembered travels
+   in a sealed token.  Retry goes on when unfinished handshakes or new
+   connections per second pass their bound, and off again when both stayed
+   under half of it for two seconds.  Unfinished handshakes are bounded, so
+   that silent ones cannot fill the table.  Answers without state (Retry,
+   version negotiation, stateless reset) are never longer than what asked
+   for them; the queue for them is short, and resets have a rate.  The
+   reset secret is made from the TLS key, so that a restarted server can
+   end the connections of its former life.  No session tickets: no 0-RTT.
+
+   Peers that move, behind a NAT that chose another port or address or on
+   purpose (allowed: the two cannot be told apart), are followed once the
+   new path answered a challenge; before that it gets at most three times
+   the bytes that came from it.
 
    Ownership: the caller gives the memory and every buffer; a datagram is
    not kept after input returns (a new connection's first ones are
@@ -120,7 +140,11 @@ typedef struct tdm_quic_config {
     int64_t handshake_timeout_ns;    /* time for a handshake; 0: 10 s */
     uint16_t datagram_max;           /* bytes we send, 1200..; 0: 1200 */
     uint8_t tile_idx;                /* first byte of our connection ids: steering */
-    uint8_t reserved;
+    uint8_t is_retry_always;         /* every new source proves its address */
+    uint32_t half_open_max;          /* unfinished handshakes; 0: connection_max */
+    uint32_t retry_half_open;        /* Retry goes on with so many of them; 0: not by that */
+    uint32_t retry_per_s;            /* or with so many new ones per second; 0: not by that */
+    uint32_t reserved;
     const char *cert_file; /* PEM chain */
     const char *key_file;  /* PEM key */
     uint64_t seed;         /* for padding and probes; not for secrets */
@@ -136,10 +160,22 @@ typedef struct tdm_quic_counters {
     uint64_t bytes_tx;
     uint64_t handshakes_started;
     uint64_t handshakes_done;
+    uint64_t handshakes_failed;  /* started == done + failed + half_open_cnt */
     uint64_t connections_closed; /* by either side, idle included */
     uint64_t connections_idle;   /* of those, by silence */
     uint64_t connections_failed; /* of those, by an error */
     uint64_t version_answers;
+    uint64_t retries;      /* Retry packets sent */
+    uint64_t retry_tokens; /* connections begun with a good token */
+    uint64_t resets;       /* stateless resets sent */
+    uint64_t key_updates;  /* by either side, the first keys not counted */
+    uint64_t path_changes; /* peers followed to another address */
+    /* Bytes from and to sources that had not proved their address, by the
+       time each was seen. */
+    uint64_t unproved_rx_sz;
+    uint64_t unproved_tx_sz;
+    uint64_t packet_gaps;          /* 1-RTT packets of peers that never arrived */
+    uint64_t left_blocks;          /* pool blocks that the library forgot, freed at close */
     uint64_t drop[TDM_REASON_CNT]; /* by reason; the quic_* ones move */
     uint64_t pool_fail_cnt;        /* allocations that were refused */
     uint64_t pool_used_sz;         /* gauge */
@@ -147,6 +183,8 @@ typedef struct tdm_quic_counters {
     uint32_t connection_cnt;       /* gauge: slots in use, closing ones included */
     uint32_t tls_session_cnt;      /* gauge: GnuTLS sessions on the heap */
     uint32_t backlog_cnt;          /* gauge: first datagrams that wait */
+    uint32_t half_open_cnt;        /* gauge: unfinished handshakes */
+    uint32_t is_retry_on;          /* gauge */
     uint32_t reserved;
 } tdm_quic_counters_t;
 

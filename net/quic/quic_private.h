@@ -12,7 +12,10 @@
      cids.c     connection id -> connection
      rate.c     handshakes per second, in all and per source
      timer.c    who wants to be woken when
-     backlog.c  first datagrams of new connections, and stateless answers */
+     backlog.c  first datagrams of new connections
+     answer.c   answers that leave no state behind
+     retry.c    when a source must prove its address, and its token
+     gap.c      packet numbers that never arrived */
 
 #include "appliance/base/rng.h"
 #include "net/quic/pool.h"
@@ -90,6 +93,8 @@ typedef struct rate {
 } rate_t;
 
 void rate_init(rate_t *r, const tdm_quic_config_t *cfg);
+/* bucket_take: 1 where the bucket gives one more now. */
+int bucket_take(bucket_t *b, int64_t step_ns, int64_t depth_ns, int64_t now_ns);
 /* rate_take: 1 where a handshake from remote is allowed now. */
 int rate_take(rate_t *r, const tdm_endpoint_t *remote, int64_t now_ns);
 
@@ -112,17 +117,32 @@ int64_t timer_next_ns(const timer_heap_t *t);
 #define BACKLOG_MAX      64u
 #define BACKLOG_SAME_MAX 3u /* datagrams of one new connection */
 #define BACKLOG_BYTES    2048u
-#define ANSWER_MAX       16u
-#define ANSWER_BYTES     576u
 
 typedef struct waiting {
     tdm_endpoint_t remote;
     tdm_endpoint_t local;
     cid_t dcid;
+    cid_t odcid; /* before a Retry; empty: there was none */
     uint32_t ecn;
     uint32_t sz;
     uint8_t bytes[BACKLOG_BYTES];
 } waiting_t;
+
+typedef struct backlog {
+    uint32_t head;
+    uint32_t cnt;
+    waiting_t waiting[BACKLOG_MAX];
+} backlog_t;
+
+uint32_t backlog_count_dcid(const backlog_t *b, const cid_t *dcid);
+int backlog_add(backlog_t *b, const tdm_datagram_t *dg, const cid_t *dcid, const cid_t *odcid);
+waiting_t *backlog_first(backlog_t *b); /* NULL: empty */
+void backlog_drop_first(backlog_t *b);
+
+/* --- answer.c -------------------------------------------------------- */
+
+#define ANSWER_MAX   16u
+#define ANSWER_BYTES 576u
 
 typedef struct answer {
     tdm_endpoint_t remote;
@@ -131,23 +151,58 @@ typedef struct answer {
     uint8_t bytes[ANSWER_BYTES];
 } answer_t;
 
-typedef struct backlog {
+typedef struct answer_queue {
     uint32_t head;
     uint32_t cnt;
-    uint32_t answer_head;
-    uint32_t answer_cnt;
-    waiting_t waiting[BACKLOG_MAX];
     answer_t answer[ANSWER_MAX];
-} backlog_t;
+} answer_queue_t;
 
-uint32_t backlog_count_dcid(const backlog_t *b, const cid_t *dcid);
-int backlog_add(backlog_t *b, const tdm_datagram_t *dg, const cid_t *dcid);
-waiting_t *backlog_first(backlog_t *b); /* NULL: empty */
-void backlog_drop_first(backlog_t *b);
-/* answer_version queues a version negotiation packet; 0 where full. */
-int answer_version(backlog_t *b, const tdm_datagram_t *dg, const ngtcp2_version_cid *vc,
-                   uint8_t random);
-uint32_t answer_take(backlog_t *b, uint8_t *buf, uint32_t buf_sz, tdm_datagram_t *dg);
+/* Each queues one packet and counts it; nothing where the queue is full
+   or the packet would be longer than the datagram that asked. */
+void answer_version(tdm_quic_t *q, const tdm_datagram_t *dg, const ngtcp2_version_cid *vc);
+void answer_retry(tdm_quic_t *q, const tdm_datagram_t *dg, const ngtcp2_pkt_hd *hd);
+void answer_bad_token(tdm_quic_t *q, const tdm_datagram_t *dg, const ngtcp2_pkt_hd *hd);
+void answer_reset(tdm_quic_t *q, const tdm_datagram_t *dg, const ngtcp2_version_cid *vc);
+uint32_t answer_take(answer_queue_t *a, uint8_t *buf, uint32_t buf_sz, tdm_datagram_t *dg);
+
+/* --- retry.c --------------------------------------------------------- */
+
+typedef struct retry {
+    uint8_t secret[32];
+    int64_t window_ns;   /* when the window that counts ends */
+    int64_t calm_ns;     /* Retry stays on until then at least */
+    uint32_t window_cnt; /* new connections in the window */
+    uint32_t is_on;
+} retry_t;
+
+typedef enum token_verdict {
+    TOKEN_NONE, /* none, or one that we never made */
+    TOKEN_GOOD,
+    TOKEN_BAD,
+} token_verdict_t;
+
+/* retry_note counts a new connection, or none, and decides whether Retry
+   is on. */
+void retry_note(tdm_quic_t *q, uint32_t new_cnt);
+/* retry_token_make seals address, ids and time; its size, 0 on failure. */
+uint32_t retry_token_make(tdm_quic_t *q, const tdm_endpoint_t *remote, const ngtcp2_cid *scid,
+                          const ngtcp2_pkt_hd *hd, uint8_t *token);
+/* retry_token_check opens the token of hd; GOOD: *odcid is the id before
+   the Retry. */
+token_verdict_t retry_token_check(tdm_quic_t *q, const tdm_endpoint_t *remote,
+                                  const ngtcp2_pkt_hd *hd, cid_t *odcid);
+
+/* --- gap.c ----------------------------------------------------------- */
+
+/* The newest 64 packet numbers of one peer. */
+typedef struct gap {
+    uint64_t next; /* one past the largest seen */
+    uint64_t seen; /* bit k: next - 1 - k came */
+} gap_t;
+
+/* gap_note takes the pn_bits low bits of a packet number that was
+   decrypted and answers how many older ones are given up by that. */
+uint32_t gap_note(gap_t *g, uint64_t pn_low, uint32_t pn_bits);
 
 /* --- tls.c ----------------------------------------------------------- */
 
@@ -158,6 +213,8 @@ typedef struct tls {
 
 tdm_status_t tls_open(tls_t *t, const char *cert_file, const char *key_file, tdm_error_t *err);
 void tls_close(tls_t *t);
+/* tls_reset_secret makes the secret of stateless resets from the key. */
+tdm_status_t tls_reset_secret(const char *key_file, uint8_t secret[32], tdm_error_t *err);
 int tls_session_open(const tls_t *t, ngtcp2_crypto_conn_ref *ref, gnutls_session_t *out);
 
 /* --- a connection ---------------------------------------------------- */
@@ -186,6 +243,8 @@ struct tdm_quic_conn {
     uint8_t is_close_due; /* CLOSING: close_pkt wants to go out again */
     uint8_t is_settled;   /* a datagram was taken in after the handshake's end */
     uint8_t has_rtt;      /* a round trip was measured */
+    uint8_t is_begun;     /* counted as started, neither done nor failed yet */
+    uint8_t is_proved;    /* the peer's first address is its own */
     uint8_t cid_cnt;
     uint16_t close_pkt_sz;
     uint32_t ready_next;
@@ -195,6 +254,7 @@ struct tdm_quic_conn {
     ngtcp2_connection_close_error error;
     tdm_endpoint_t remote;
     tdm_endpoint_t local;
+    gap_t gap;
     cid_t cid[CID_PER_CONN];
     uint8_t close_pkt[CLOSE_PKT_MAX];
 };
@@ -211,6 +271,9 @@ struct tdm_quic {
     timer_heap_t timers;
     rate_t rate;
     backlog_t backlog;
+    answer_queue_t answers;
+    bucket_t reset_bucket;
+    retry_t retry;
     tdm_quic_conn_t *conn; /* [connection_max] */
     uint32_t *free_idx;    /* stack of free slots */
     uint32_t free_cnt;
@@ -227,7 +290,9 @@ void ready_remove(tdm_quic_conn_t *c);
 tdm_reason_t drop(tdm_quic_t *q, tdm_reason_t reason);
 
 /* conn.c */
-tdm_quic_conn_t *conn_open(tdm_quic_t *q, const tdm_datagram_t *dg, const ngtcp2_pkt_hd *hd);
+/* conn_open: odcid is empty where no Retry came before. */
+tdm_quic_conn_t *conn_open(tdm_quic_t *q, const tdm_datagram_t *dg, const ngtcp2_pkt_hd *hd,
+                           const cid_t *odcid);
 tdm_reason_t conn_input(tdm_quic_conn_t *c, const tdm_datagram_t *dg);
 void conn_expire(tdm_quic_conn_t *c);
 void conn_arm(tdm_quic_conn_t *c);
@@ -241,8 +306,10 @@ int conn_add_cid(tdm_quic_conn_t *c, const uint8_t *bytes, uint64_t sz);
 void conn_remove_cid(tdm_quic_conn_t *c, const uint8_t *bytes, uint64_t sz);
 void cid_make(tdm_quic_t *q, uint8_t *bytes);
 
-/* events.c */
+/* events.c: the calls of ngtcp2.  reader_set says whose datagram is being
+   decrypted, as ngtcp2's decrypt call does not; NULL: nobody's. */
 extern const ngtcp2_callbacks conn_callbacks;
+void reader_set(tdm_quic_conn_t *c);
 
 /* send.c: bytes written, 0: nothing now. */
 uint32_t conn_output(tdm_quic_conn_t *c, uint8_t *buf, uint32_t buf_sz, tdm_datagram_t *dg);

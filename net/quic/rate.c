@@ -20,6 +20,12 @@ static void set_rate(int64_t *step_ns, int64_t *depth_ns, uint32_t per_s, uint32
     *depth_ns = *step_ns * (burst == 0 ? per_s : burst);
 }
 
+int bucket_take(bucket_t *b, int64_t step_ns, int64_t depth_ns, int64_t now_ns) {
+    if (!can_take(b, step_ns, depth_ns, now_ns)) return 0;
+    take(b, step_ns, now_ns);
+    return 1;
+}
+
 void rate_init(rate_t *r, const tdm_quic_config_t *cfg) {
     set_rate(&r->step_ns, &r->depth_ns, cfg->handshake_per_s, cfg->handshake_burst);
     set_rate(&r->source_step_ns, &r->source_depth_ns, cfg->handshake_per_s_source,

@@ -34,9 +34,11 @@ static uint32_t write_close(tdm_quic_conn_t *c, uint8_t *buf, uint32_t buf_sz, t
                                                         &c->error, (ngtcp2_tstamp)q->now_ns);
     if (n <= 0 || n > (ngtcp2_ssize)CLOSE_PKT_MAX) {
         if (n > 0) address(c, &ps.path, pi.ecn, buf, (uint32_t)n, dg);
+        if (n > 0 && !c->is_proved) q->counters.unproved_tx_sz += (uint64_t)n;
         conn_free(c);
         return n > 0 ? (uint32_t)n : 0;
     }
+    if (!c->is_proved) q->counters.unproved_tx_sz += (uint64_t)n;
     address(c, &ps.path, pi.ecn, buf, (uint32_t)n, dg);
     memcpy(c->close_pkt, buf, (size_t)n);
     c->close_pkt_sz = (uint16_t)n;
@@ -53,6 +55,7 @@ static uint32_t repeat_close(tdm_quic_conn_t *c, uint8_t *buf, uint32_t buf_sz,
                              tdm_datagram_t *dg) {
     if (!c->is_close_due || buf_sz < c->close_pkt_sz) return 0;
     c->is_close_due = 0;
+    if (!c->is_proved) c->q->counters.unproved_tx_sz += c->close_pkt_sz;
     memcpy(buf, c->close_pkt, c->close_pkt_sz);
     address(c, NULL, 0, buf, c->close_pkt_sz, dg);
     return c->close_pkt_sz;
@@ -137,6 +140,7 @@ uint32_t conn_output(tdm_quic_conn_t *c, uint8_t *buf, uint32_t buf_sz, tdm_data
         return 0;
     }
     c->burst_sz += (uint64_t)n;
+    if (!c->is_proved) q->counters.unproved_tx_sz += (uint64_t)n;
     int is_more = n > 0 && c->burst_sz < ngtcp2_conn_get_send_quantum(c->nc);
     if (is_more) {
         ready_add(c); /* at the tail: the others come first */

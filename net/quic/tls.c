@@ -38,6 +38,19 @@ fail_cred:
     return err == NULL ? TDM_ERR_INVAL : err->status;
 }
 
+tdm_status_t tls_reset_secret(const char *key_file, uint8_t secret[32], tdm_error_t *err) {
+    static const char label[] = "tandem stateless reset";
+    gnutls_datum_t key;
+    int rv = gnutls_load_file(key_file, &key);
+    if (rv != 0)
+        return tdm_error_set(err, TDM_ERR_IO, "quic: %s: %s", key_file, gnutls_strerror(rv));
+    rv = gnutls_hmac_fast(GNUTLS_MAC_SHA256, key.data, key.size, label, sizeof label, secret);
+    gnutls_memset(key.data, 0, key.size);
+    gnutls_free(key.data);
+    if (rv == 0) return TDM_OK;
+    return tdm_error_set(err, TDM_ERR_INTERNAL, "quic: reset secret: %s", gnutls_strerror(rv));
+}
+
 void tls_close(tls_t *t) {
     if (t->priority != NULL) gnutls_priority_deinit(t->priority);
     if (t->cred != NULL) gnutls_certificate_free_credentials(t->cred);

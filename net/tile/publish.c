@@ -29,15 +29,34 @@ static void publish_net(tdm_net_tile_t *t) {
     uint32_t first = tdm_reason_first(TDM_GROUP_DROP), cnt = TDM_LABEL_REASONS_DROP;
     for (uint32_t r = first; r < first + cnt; r++)
         tdm_count_to(b, TDM_METRIC_net_drops_total, tdm_label_reason(r), drop_total(t, &p, r));
+}
 
+static void publish_quic(tdm_net_tile_t *t) {
+    tdm_block_t *b = t->c.block;
     const tdm_quic_counters_t *q = tdm_quic_counters(t->quic);
+    uint64_t limited = q->drop[TDM_DROP_quic_handshake_rate] + q->drop[TDM_DROP_quic_half_open];
     tdm_gauge_set(b, TDM_METRIC_connections, TDM_LABEL_DOOR_h3, q->connection_cnt);
     tdm_count_to(b, TDM_METRIC_net_handshakes_total, TDM_LABEL_HANDSHAKE_completed,
                  q->handshakes_done);
-    tdm_count_to(b, TDM_METRIC_net_handshakes_total, TDM_LABEL_HANDSHAKE_limited,
-                 q->drop[TDM_DROP_quic_handshake_rate]);
+    tdm_count_to(b, TDM_METRIC_net_handshakes_total, TDM_LABEL_HANDSHAKE_failed,
+                 q->handshakes_failed);
+    tdm_count_to(b, TDM_METRIC_net_handshakes_total, TDM_LABEL_HANDSHAKE_limited, limited);
     tdm_count_to(b, TDM_METRIC_connections_refused_total, TDM_LABEL_DOOR_h3,
-                 q->drop[TDM_DROP_quic_connection_limit] + q->drop[TDM_DROP_quic_handshake_rate]);
+                 q->drop[TDM_DROP_quic_connection_limit] + limited);
+    tdm_gauge_set(b, TDM_METRIC_quic_handshakes_open, 0, q->half_open_cnt);
+    tdm_gauge_set(b, TDM_METRIC_quic_retry_on, 0, q->is_retry_on);
+    tdm_count_to(b, TDM_METRIC_quic_answers_total, TDM_LABEL_ANSWER_retry, q->retries);
+    tdm_count_to(b, TDM_METRIC_quic_answers_total, TDM_LABEL_ANSWER_reset, q->resets);
+    tdm_count_to(b, TDM_METRIC_quic_answers_total, TDM_LABEL_ANSWER_version, q->version_answers);
+    tdm_count_to(b, TDM_METRIC_quic_unproved_bytes_total, TDM_LABEL_DIRECTION_rx,
+                 q->unproved_rx_sz);
+    tdm_count_to(b, TDM_METRIC_quic_unproved_bytes_total, TDM_LABEL_DIRECTION_tx,
+                 q->unproved_tx_sz);
+    tdm_count_to(b, TDM_METRIC_quic_path_changes_total, 0, q->path_changes);
+    tdm_count_to(b, TDM_METRIC_quic_key_updates_total, 0, q->key_updates);
+    tdm_count_to(b, TDM_METRIC_quic_packet_gaps_total, 0, q->packet_gaps);
+    tdm_count_to(b, TDM_METRIC_quic_left_blocks_total, 0, q->left_blocks);
+    tdm_gauge_set(b, TDM_METRIC_quic_pool_bytes, 0, q->pool_used_sz);
 }
 
 /* publish_http counts the heads that api tiles made and those that h3
@@ -64,6 +83,7 @@ static void publish_http(tdm_net_tile_t *t) {
 
 void tdm_net_tile_publish(tdm_net_tile_t *t) {
     publish_net(t);
+    publish_quic(t);
     publish_http(t);
 }
 

@@ -62,14 +62,13 @@ static void gtlsclient_gets(void **state) {
     assert_string_equal(text, "{\"status\":\"ok\"}");
 }
 
-static void gtlsclient_posts(void **state) {
-    (void)state;
-    static char body[150001];
-    char text[256];
-    char want[64];
+#define BODY_SZ 150001u
+
+/* make_body writes the file that is posted and answers its hash. */
+static uint64_t make_body(void) {
+    static char body[BODY_SZ];
     char path[160];
     uint64_t hash = UINT64_C(0xcbf29ce484222325);
-    need_gtlsclient();
     snprintf(path, sizeof path, "%s/body", dir);
     FILE *f = fopen(path, "wb");
     assert_non_null(f);
@@ -79,6 +78,15 @@ static void gtlsclient_posts(void **state) {
     }
     assert_int_equal(fwrite(body, 1, sizeof body, f), sizeof body);
     fclose(f);
+    return hash;
+}
+
+static void gtlsclient_posts(void **state) {
+    (void)state;
+    char text[256];
+    char want[64];
+    need_gtlsclient();
+    uint64_t hash = make_body();
     assert_int_equal(gtlsclient("-m POST -d body", "/echo"), 0);
     read_file("echo", text, sizeof text);
     snprintf(want, sizeof want, "\"hash\":\"%016llx\"", (unsigned long long)hash);
@@ -110,13 +118,17 @@ static void gtlsclient_updates_keys(void **state) {
     assert_int_equal(count(text, "token"), 6000);
 }
 
+/* The client is sending when it moves: one that only listens cannot know
+   that its old address is dead, and nobody could tell the server. */
 static void gtlsclient_moves_to_another_port(void **state) {
     (void)state;
-    static char text[1u << 20];
+    char text[256];
     need_gtlsclient();
-    assert_int_equal(gtlsclient("--change-local-addr=1ms --nat-rebinding", "/stream?5000"), 0);
-    read_file("stream?5000", text, sizeof text);
-    assert_int_equal(count(text, "token"), 5000);
+    make_body();
+    assert_int_equal(
+        gtlsclient("-m POST -d body --change-local-addr=1ms --nat-rebinding", "/moved"), 0);
+    read_file("moved", text, sizeof text);
+    assert_non_null(strstr(text, "\"body\":150001"));
 }
 
 static void aioquic_agrees(void **state) {

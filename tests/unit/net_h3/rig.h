@@ -41,6 +41,10 @@ typedef struct rig_config {
     uint32_t exchange_max;
     uint32_t handshake_per_s;
     uint32_t handshake_per_s_source;
+    uint32_t half_open_max;
+    uint32_t retry_half_open;
+    uint32_t retry_per_s;
+    int is_retry_always;
     uint64_t pool_sz;
     uint64_t connection_pool_sz;
     uint64_t discard_max;
