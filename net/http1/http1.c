@@ -16,6 +16,7 @@ void tdm_http1_config_default(tdm_http1_config_t *config) {
         .address = "127.0.0.1",
         .port = 8080,
         .slot_cnt = 256,
+        .reserve_cnt = 2,
         .conn_max = 512,
         .conn_per_address_max = 64,
         .header_max = 16 * 1024,
@@ -37,6 +38,9 @@ static tdm_status_t check(const tdm_http1_config_t *c, const tdm_http1_wires_t *
     if (c->conn_max == 0 || c->conn_max > 16384 || c->conn_per_address_max == 0)
         return tdm_error_set(err, TDM_ERR_INVAL, "http1: conn_max is %u, per address %u",
                              c->conn_max, c->conn_per_address_max);
+    if (c->reserve_cnt > RESERVE_MAX || c->reserve_cnt >= c->slot_cnt)
+        return tdm_error_set(err, TDM_ERR_INVAL, "http1: reserve_cnt is %u of %u slots, at most %u",
+                             c->reserve_cnt, c->slot_cnt, RESERVE_MAX);
     if (c->pipe_sz < 64 || (c->pipe_sz & (c->pipe_sz - 1)) || c->pipe_sz > 1u << 30)
         return tdm_error_set(err, TDM_ERR_INVAL, "http1: pipe_sz %u is no power of two",
                              c->pipe_sz);
@@ -56,7 +60,7 @@ static tdm_status_t check(const tdm_http1_config_t *c, const tdm_http1_wires_t *
 static tdm_status_t take_memory(tdm_http1_t *d, tdm_error_t *err) {
     const tdm_http1_config_t *c = &d->config;
     uint64_t slots = (uint64_t)c->slot_cnt * sizeof(slot_t);
-    uint64_t peers = (uint64_t)c->conn_max * sizeof(peer_t), pipes;
+    uint64_t peers = (uint64_t)(c->conn_max + LINK_SPARE) * sizeof(peer_t), pipes;
     uint64_t links = (uint64_t)(c->conn_max + LINK_SPARE) * sizeof(link_t);
     if (!tdm_size_mul(c->slot_cnt, c->pipe_sz, &pipes))
         return tdm_error_set(err, TDM_ERR_LIMIT, "http1: pipes are too large");

@@ -31,7 +31,12 @@
    Limits: every number of tdm_http1_config_t.  Over the connection bounds
    a connection is closed at once; over the others the client gets
    header_too_large, body_too_large or exchange_limit as JSON, each
-   counted.  What the library itself refuses (no HTTP, a header larger
+   counted.  A few exchange slots and connections above the bounds are kept
+   for GET /health and /ready and for the caller's pages, so that whoever
+   watches a full or attacked house still sees it.  At a connection bound
+   the connection that has kept us waiting longest (idle, or with a request
+   that is not whole) makes way for the new one.  What the library itself
+   refuses (no HTTP, a header larger
    than its buffer) gets its 400 or 431, counted too.  A request that
    drips in more slowly than header_ms and body_ms allow is cut and
    counted as request_timeout: the library's own timer only knows
@@ -71,11 +76,12 @@ typedef struct tdm_http1_page {
 typedef int tdm_http1_page_fn(void *ctx, const tdm_http1_ask_t *ask, tdm_http1_page_t *page);
 
 typedef struct tdm_http1_config {
-    const char *address; /* numeric IPv4 or IPv6 address to listen on */
-    uint16_t port;       /* 0: any free one, see tdm_http1_port */
-    uint16_t door;       /* index of this door, in [0, TDM_DOOR_MAX) */
-    uint32_t slot_cnt;   /* exchanges at once, in [1, 65536] */
-    uint32_t conn_max;   /* connections, in [1, 16384] */
+    const char *address;  /* numeric IPv4 or IPv6 address to listen on */
+    uint16_t port;        /* 0: any free one, see tdm_http1_port */
+    uint16_t door;        /* index of this door, in [0, TDM_DOOR_MAX) */
+    uint32_t slot_cnt;    /* exchanges at once, in [1, 65536] */
+    uint32_t reserve_cnt; /* of them kept for health, and as many connections, in [0, 8] */
+    uint32_t conn_max;    /* connections, in [1, 16384] */
     uint32_t conn_per_address_max;
     uint32_t header_max;      /* bytes of all header fields of a request */
     uint32_t pipe_sz;         /* bytes of each reply pipe, a power of two */
@@ -91,7 +97,7 @@ typedef struct tdm_http1_config {
 /* tdm_http1_config_default: loopback, port 8080, door 0, 256 slots, 512
    connections (64 per address), 16 KiB of header, pipes of 256 KiB, 5 s
    for a header, 30 s for a body, 15 s idle, 4 MiB per body and 64 MiB in
-   all, origin "*". */
+   all, origin "*"; 2 of each kept for health. */
 void tdm_http1_config_default(tdm_http1_config_t *config);
 
 typedef struct tdm_http1_wires {

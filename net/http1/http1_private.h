@@ -20,6 +20,7 @@
 
 #include "appliance/abi/reasons.h"
 #include "appliance/base/arena.h"
+#include "appliance/base/clock.h"
 #include "appliance/ring/pipe.h"
 
 #include <microhttpd.h>
@@ -68,11 +69,23 @@ typedef struct link {
     int64_t due_ns; /* the part under way is whole by then, TDM_TIME_NEVER: nothing is due */
     /* --- the library thread's alone --- */
     peer_t *peer;
+    int64_t yield_ns; /* from then on it may make way, unless it has a slot */
+    int is_extra;     /* over a bound: good for health and pages alone */
 } link_t;
 
 /* The library's own connection bound lies above ours, so that ours is
-   answered by closing and not by letting the client wait unaccepted. */
-#define LINK_SPARE 16u
+   answered by closing and not by letting the client wait unaccepted.
+   Between lie those over a bound, and those told to make way that the
+   library has not closed yet. */
+#define LINK_SPARE  16u
+#define RESERVE_MAX (LINK_SPARE / 2)
+
+/* How long a connection at a bound is safe from making way: long enough
+   for the round trip of a request just begun, short enough that health
+   answers within a second; a body that flows takes longer.  Estimates,
+   not measured. */
+#define YIELD_NS      (250 * TDM_NS_PER_MS)
+#define YIELD_BODY_NS (2 * TDM_NS_PER_S)
 
 struct tdm_http1 {
     tdm_http1_config_t config;
@@ -94,8 +107,10 @@ struct tdm_http1 {
     /* --- the poller's alone --- */
     int64_t scan_ns; /* next look for requests that are overdue */
     /* --- the library thread's alone --- */
-    peer_t *peer; /* [config.conn_max] */
+    peer_t *peer; /* [config.conn_max + LINK_SPARE] */
     uint32_t conn_cnt;
+    uint32_t extra_cnt; /* of them is_extra */
+    int is_next_extra;  /* the one just accepted is */
     uint32_t next_api;
 };
 
@@ -137,6 +152,12 @@ void tdm_http1_log(void *cls, const char *format, va_list args);
    now; 0: never. */
 void tdm_http1_due(link_t *l, uint32_t ms);
 
+/* tdm_http1_yield says that a connection may make way ns from now. */
+void tdm_http1_yield(link_t *l, int64_t ns);
+
+/* tdm_http1_is_extra: the connection is over a bound, still. */
+int tdm_http1_is_extra(tdm_http1_t *d, link_t *l);
+
 /* tdm_http1_link_of finds a connection's link; NULL: it has none. */
 link_t *tdm_http1_link_of(connection_t *conn);
 
@@ -145,8 +166,9 @@ link_t *tdm_http1_link_of(connection_t *conn);
 void tdm_http1_slots_init(tdm_http1_t *d, uint8_t *pipes);
 
 /* tdm_http1_slot_take gives a slot with a fresh generation, an empty pipe
-   and a zeroed exchange but for handle, door and reply; NULL: none free. */
-slot_t *tdm_http1_slot_take(tdm_http1_t *d);
+   and a zeroed exchange but for handle, door and reply; NULL: none free.
+   Only is_vital may take one that is kept for health. */
+slot_t *tdm_http1_slot_take(tdm_http1_t *d, int is_vital);
 
 /* tdm_http1_slot_detach says that the connection is done with the slot
    and gives it back if api is done too; is_cut: before the answer was

@@ -32,11 +32,11 @@ int tdm_http1_is_loopback(const struct sockaddr *addr) {
 }
 
 /* find gives the place of key, else a free one, else NULL: the table is
-   as long as the connection bound, so one of them is always there for an
-   accepted connection. */
+   as long as that of the connections, so one of them is always there for
+   an accepted one. */
 static peer_t *find(tdm_http1_t *d, const uint8_t key[16]) {
     peer_t *vacant = NULL;
-    for (uint32_t i = 0; i < d->config.conn_max; i++) {
+    for (uint32_t i = 0; i < d->config.conn_max + LINK_SPARE; i++) {
         peer_t *p = &d->peer[i];
         if (p->conn_cnt && memcmp(p->addr, key, 16) == 0) return p;
         if (!p->conn_cnt && !vacant) vacant = p;
@@ -44,16 +44,66 @@ static peer_t *find(tdm_http1_t *d, const uint8_t key[16]) {
     return vacant;
 }
 
+/* --- bounds ----------------------------------------------------------- */
+
+static int is_crowded(const tdm_http1_t *d, const peer_t *p) {
+    return p && p->conn_cnt >= d->config.conn_per_address_max;
+}
+
+/* make_way shuts the connection that has kept us waiting longest, of peer
+   where that is not NULL; says whether there was one. */
+static int make_way(tdm_http1_t *d, const peer_t *peer) {
+    int64_t now_ns = tdm_clock_now_ns();
+    link_t *longest = NULL;
+    (void)pthread_mutex_lock(&d->lock);
+    for (uint32_t i = 0; i < d->config.conn_max + LINK_SPARE; i++) {
+        link_t *l = &d->link[i];
+        if (!l->is_used || l->has_left || l->slot || l->yield_ns > now_ns) continue;
+        if (peer && l->peer != peer) continue;
+        if (!longest || l->yield_ns < longest->yield_ns) longest = l;
+    }
+    if (longest) {
+        longest->has_left = 1;
+        (void)shutdown(longest->fd, SHUT_RDWR);
+    }
+    (void)pthread_mutex_unlock(&d->lock);
+    return longest != NULL;
+}
+
+/* A connection that made way for another counts as refused, as does one
+   that found no way made and no place kept for health. */
 enum MHD_Result tdm_http1_accept(void *cls, const struct sockaddr *addr, socklen_t addr_sz) {
     tdm_http1_t *d = cls;
     (void)addr_sz;
     uint8_t key[16];
     key_of(addr, key);
-    peer_t *p = d->conn_cnt < d->config.conn_max ? find(d, key) : NULL;
-    if (p && p->conn_cnt < d->config.conn_per_address_max) return MHD_YES;
-    tdm_count(d->wires.block, TDM_METRIC_connections_refused_total, TDM_LABEL_DOOR_http1, 1);
-    return MHD_NO;
+    const peer_t *p = find(d, key);
+    int is_full = d->conn_cnt >= d->config.conn_max;
+    if (!is_full && !is_crowded(d, p)) return MHD_YES;
+    int has_room = p && d->conn_cnt + 1 < d->config.conn_max + LINK_SPARE;
+    int is_way_made = has_room && make_way(d, is_crowded(d, p) ? p : NULL);
+    int is_kept = has_room && !is_way_made && d->extra_cnt < d->config.reserve_cnt;
+    if (!is_kept)
+        tdm_count(d->wires.block, TDM_METRIC_connections_refused_total, TDM_LABEL_DOOR_http1, 1);
+    d->is_next_extra = is_kept;
+    return is_way_made || is_kept ? MHD_YES : MHD_NO;
 }
+
+void tdm_http1_yield(link_t *l, int64_t ns) {
+    l->yield_ns = tdm_clock_now_ns() + ns;
+}
+
+int tdm_http1_is_extra(tdm_http1_t *d, link_t *l) {
+    int is_within = d->conn_cnt <= d->config.conn_max &&
+                    (!l->peer || l->peer->conn_cnt <= d->config.conn_per_address_max);
+    if (l->is_extra && is_within) {
+        l->is_extra = 0;
+        d->extra_cnt--;
+    }
+    return l->is_extra;
+}
+
+/* --- one connection ---------------------------------------------------- */
 
 static peer_t *peer_of(tdm_http1_t *d, connection_t *conn) {
     const union MHD_ConnectionInfo *info =
@@ -88,6 +138,7 @@ static link_t *link_open(tdm_http1_t *d, connection_t *conn) {
     if (l) {
         *l = (link_t){.generation = l->generation + 1, .is_used = 1, .fd = info->connect_fd};
         tdm_http1_due(l, d->config.header_ms);
+        tdm_http1_yield(l, YIELD_NS);
         watch(d, l);
         d->link_cnt++;
     }
@@ -124,11 +175,17 @@ void tdm_http1_connection(void *cls, connection_t *conn, void **socket_ctx,
         peer_t *p = peer_of(d, conn);
         if (l) l->peer = p;
         if (l && p) p->conn_cnt++;
+        if (l && d->is_next_extra) {
+            l->is_extra = 1;
+            d->extra_cnt++;
+        }
+        d->is_next_extra = 0;
         d->conn_cnt++;
         *socket_ctx = l;
     } else {
         link_t *l = *socket_ctx;
         if (l && l->peer) l->peer->conn_cnt--;
+        if (l && l->is_extra) d->extra_cnt--;
         if (l) link_close(d, l);
         d->conn_cnt--;
     }

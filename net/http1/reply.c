@@ -92,14 +92,21 @@ static void observe(tdm_http1_t *d, slot_t *s) {
 }
 
 /* next_record looks for a record: 1 found; else *end is what to tell the
-   library, and where that is 0 the connection was suspended. */
+   library, and where that is 0 the connection was suspended.  Where the
+   client left, the library gets one more byte and a socket that takes
+   none: a failing write closes the connection at once.  Told of an error
+   instead, 0.9.75 forgets a connection that was reset until it has been
+   silent for idle_s, and its place with it. */
 static int next_record(request_t *r, ssize_t *end) {
     tdm_http1_t *d = r->door;
     slot_t *s = r->slot;
     int is_found = 0;
     *end = 0;
     (void)pthread_mutex_lock(&d->lock);
-    if (s->is_gone || d->is_closing) {
+    if (s->is_gone && !d->is_closing) {
+        (void)shutdown(s->link->fd, SHUT_RDWR);
+        *end = 1;
+    } else if (d->is_closing) {
         *end = MHD_CONTENT_READER_END_WITH_ERROR;
     } else if (tdm_pipe_peek(&s->pipe, &s->cursor, &s->rec)) {
         s->rec_off = 0;
@@ -122,7 +129,10 @@ static ssize_t read_body(void *cls, uint64_t pos, char *buf, size_t max) {
     slot_t *s = r->slot;
     ssize_t end;
     (void)pos;
-    if (s->rec_off == s->rec.sz && !next_record(r, &end)) return end;
+    if (s->rec_off == s->rec.sz && !next_record(r, &end)) {
+        if (end == 1) buf[0] = 0;
+        return end;
+    }
     uint32_t n = (uint32_t)TDM_MIN((size_t)(s->rec.sz - s->rec_off), max);
     memcpy(buf, s->rec.bytes + s->rec_off, n);
     tdm_pipe_release(&s->pipe, n);

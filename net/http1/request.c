@@ -32,7 +32,10 @@ void *tdm_http1_uri(void *cls, const char *uri, connection_t *conn) {
     r->door = cls;
     r->conn = conn;
     r->link = tdm_http1_link_of(conn);
-    if (r->link) tdm_http1_due(r->link, r->door->config.header_ms);
+    if (r->link) {
+        tdm_http1_due(r->link, r->door->config.header_ms);
+        tdm_http1_yield(r->link, YIELD_NS);
+    }
     r->first_byte_ns = tdm_clock_now_ns();
     const char *mark = strchr(uri, '?');
     size_t path_sz = mark ? (size_t)(mark - uri) : strlen(uri);
@@ -141,14 +144,24 @@ static int push_locked(tdm_http1_t *d, slot_t *s) {
     return 0;
 }
 
+/* is_vital: what a full house still answers, besides the caller's pages. */
+static int is_vital(const request_t *r) {
+    if (r->method != TDM_METHOD_GET && r->method != TDM_METHOD_HEAD) return 0;
+    return strcmp(r->path, "/health") == 0 || strcmp(r->path, "/ready") == 0;
+}
+
 static enum MHD_Result submit(request_t *r, connection_t *conn) {
     tdm_http1_t *d = r->door;
     enum MHD_Result result;
-    if (r->link) tdm_http1_due(r->link, 0);
+    if (r->link) {
+        tdm_http1_due(r->link, 0);
+        tdm_http1_yield(r->link, YIELD_NS);
+    }
     if (r->refuse) return tdm_http1_refuse(r, conn, (tdm_reason_t)r->refuse);
     if (tdm_http1_local(r, conn, &result)) return result;
     link_t *link = r->link;
-    slot_t *s = link ? tdm_http1_slot_take(d) : NULL;
+    int has_place = link && (is_vital(r) || !tdm_http1_is_extra(d, link));
+    slot_t *s = has_place ? tdm_http1_slot_take(d, is_vital(r)) : NULL;
     if (!s) return tdm_http1_refuse(r, conn, TDM_REFUSE_exchange_limit);
     fill(r, conn, &s->exchange);
     (void)pthread_mutex_lock(&d->lock);
@@ -204,7 +217,10 @@ enum MHD_Result tdm_http1_handle(void *cls, connection_t *conn, const char *url,
     if (!r) return MHD_NO;
     if (!r->has_head) {
         r->has_head = 1;
-        if (r->link) tdm_http1_due(r->link, r->door->config.body_ms);
+        if (r->link) {
+            tdm_http1_due(r->link, r->door->config.body_ms);
+            tdm_http1_yield(r->link, YIELD_BODY_NS);
+        }
         int is_now = look_at_head(r, conn, method);
         return is_now ? tdm_http1_refuse(r, conn, (tdm_reason_t)r->refuse) : MHD_YES;
     }
@@ -226,6 +242,7 @@ void tdm_http1_completed(void *cls, connection_t *conn, void **con_cls,
     *con_cls = NULL;
     tdm_http1_t *d = r->door;
     slot_t *s = r->slot;
+    if (r->link) tdm_http1_yield(r->link, YIELD_NS);
     if (s) {
         int is_cut = code != MHD_REQUEST_TERMINATED_COMPLETED_OK;
         if (!is_cut && s->token_ns)

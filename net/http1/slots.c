@@ -18,9 +18,10 @@ void tdm_http1_slots_init(tdm_http1_t *d, uint8_t *pipes) {
     d->free_head = 0;
 }
 
-slot_t *tdm_http1_slot_take(tdm_http1_t *d) {
+slot_t *tdm_http1_slot_take(tdm_http1_t *d, int is_vital) {
     (void)pthread_mutex_lock(&d->lock);
-    uint32_t i = d->free_head;
+    uint32_t max = d->config.slot_cnt - (is_vital ? 0 : d->config.reserve_cnt);
+    uint32_t i = d->used_cnt < max ? d->free_head : SLOT_NONE;
     slot_t *s = i == SLOT_NONE || d->is_closing ? NULL : &d->slot[i];
     if (s) {
         d->free_head = s->next_free;

@@ -236,6 +236,7 @@ tdm_http1_config_t rig_config(void) {
     tdm_http1_config_default(&c);
     c.port = 0;
     c.slot_cnt = 16;
+    c.reserve_cnt = 0;
     c.conn_max = 40;
     c.conn_per_address_max = 40;
     c.pipe_sz = 16384;
@@ -282,8 +283,8 @@ rig_t *rig_open(const tdm_http1_config_t *config) {
     return open_rig(config, NULL);
 }
 
-rig_t *rig_open_with_page(tdm_http1_page_fn *page) {
-    return open_rig(NULL, page);
+rig_t *rig_open_with_page(const tdm_http1_config_t *config, tdm_http1_page_fn *page) {
+    return open_rig(config, page);
 }
 
 void rig_close(rig_t *rig) {
@@ -358,6 +359,17 @@ int client_connect(rig_t *rig) {
     TDM_CHECK(fd >= 0);
     const struct sockaddr *addr = rig->is_v6 ? (const void *)&in6 : (const void *)&in;
     TDM_CHECK(connect(fd, addr, rig->is_v6 ? sizeof in6 : sizeof in) == 0);
+    return fd;
+}
+
+int client_connect_from(rig_t *rig, uint32_t last) {
+    struct sockaddr_in from = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(0x7f000000u + last)};
+    struct sockaddr_in to = {.sin_family = AF_INET,
+                             .sin_port = htons(tdm_http1_port(rig->door)),
+                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    TDM_CHECK(fd >= 0 && bind(fd, (const void *)&from, sizeof from) == 0);
+    TDM_CHECK(connect(fd, (const void *)&to, sizeof to) == 0);
     return fd;
 }
 

@@ -25,7 +25,7 @@ typedef struct rig rig_t;
 
 /* rig_open starts the door with config (NULL: small defaults). */
 rig_t *rig_open(const tdm_http1_config_t *config);
-rig_t *rig_open_with_page(tdm_http1_page_fn *page);
+rig_t *rig_open_with_page(const tdm_http1_config_t *config, tdm_http1_page_fn *page);
 void rig_close(rig_t *rig);
 tdm_http1_config_t rig_config(void);
 
@@ -48,6 +48,9 @@ uint64_t rig_observations(rig_t *rig, tdm_metric_t metric);
 /* --- client ----------------------------------------------------------- */
 
 int client_connect(rig_t *rig);
+
+/* client_connect_from does so from the loopback address 127.0.0.last. */
+int client_connect_from(rig_t *rig, uint32_t last);
 void client_send(int fd, const char *text);
 void client_send_bytes(int fd, const void *bytes, size_t sz);
 

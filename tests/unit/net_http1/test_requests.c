@@ -359,8 +359,8 @@ static void connections_over_the_bound_are_closed(void **state) {
     int fd[3];
     for (int i = 0; i < 3; i++) {
         fd[i] = client_connect(rig);
-        client_send(fd[i], "GET /info HTTP/1.1\r\n" HOST "\r\n");
-        has(client_read(fd[i], "ordered", NULL), "200 OK");
+        client_send(fd[i], "GET /stream?1000,20000 HTTP/1.1\r\n" HOST "\r\n");
+        has(client_read(fd[i], "data: 0", NULL), "200 OK");
     }
     assert_string_equal(client_ask(rig, "GET /info HTTP/1.1\r\n" END), "");
     assert_int_equal(rig_counter(rig, TDM_METRIC_connections_refused_total, TDM_LABEL_DOOR_http1),

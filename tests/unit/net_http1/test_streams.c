@@ -331,7 +331,7 @@ static int page(void *ctx, const tdm_http1_ask_t *ask, tdm_http1_page_t *out) {
 static void a_page_needs_no_api_tile(void **state) {
     (void)state;
     rig_close(rig);
-    rig = rig_open_with_page(page);
+    rig = rig_open_with_page(NULL, page);
     const char *a = client_ask(rig, "GET /metrics?set=all HTTP/1.1\r\nAccept: a/b\r\n"
                                     "Accept-Encoding: gzip\r\n" END);
     has(a, "application/openmetrics-text; version=1.0.0; charset=utf-8");
