@@ -13,12 +13,12 @@ static const char help[] =
     "  --insecure          any certificate is taken\n"
     "  --http URL          management port                       http://127.0.0.1:8080\n"
     "  --key K             bearer key\n"
-    "  --model M           served model                          the first listed\n"
+    "  --model M           served model; doctor: its path        the first listed\n"
     "  --max-tokens N      output tokens                         the server's default\n"
     "  --temperature T     0 is greedy                           the server's default\n"
     "  --seed N            of sampling\n"
     "  --ids               print token ids, not text\n"
-    "  --json              print what the server said\n"
+    "  --json, -o json     print what the server said; doctor: as JSON\n"
     "  --seconds N         patience                              60\n"
     "  --pid P             wait: give up when this process ends\n";
 
@@ -82,7 +82,12 @@ tdm_status_t tdm_ctl_options_parse(int argc, char **argv, int from, tdm_ctl_opti
                                .seconds = 60};
     for (int i = from; i < argc; i++) {
         const char *a = argv[i];
-        if (strcmp(a, "--json") == 0) {
+        if (strcmp(a, "-o") == 0) {
+            const char *form = i + 1 < argc ? argv[++i] : "";
+            out->is_json = strcmp(form, "json") == 0;
+            if (!out->is_json && strcmp(form, "text") != 0)
+                return tdm_error_set(err, TDM_ERR_INVAL, "-o takes json or text");
+        } else if (strcmp(a, "--json") == 0) {
             out->is_json = 1;
         } else if (strcmp(a, "--ids") == 0) {
             out->is_ids = 1;

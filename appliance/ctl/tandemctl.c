@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tandemctl: the operator's hand.  Exit status: 0 ok, 1 failed, 2 usage,
-   4 unreachable. */
+   3 degraded (doctor), 4 unreachable. */
 
 #include "appliance/ctl/ask.h"
+#include "appliance/ctl/doctor.h"
 #include "appliance/ctl/show.h"
 
 #include <stdio.h>
@@ -15,6 +16,7 @@ static void usage(FILE *f) {
             "  generate PROMPT   the same, raw completion\n"
             "  show WHAT         status, journey, metrics, config, models or version\n"
             "  wait              until the appliance is ready\n"
+            "  doctor [NIC]      is this machine fit, and what to type if not\n"
             "  version\n"
             "options:\n%s",
             tdm_ctl_options_help());
@@ -39,6 +41,7 @@ int main(int argc, char **argv) {
     if (strcmp(command, "chat") == 0) return tdm_ask(TDM_ASK_CHAT, &o);
     if (strcmp(command, "generate") == 0) return tdm_ask(TDM_ASK_COMPLETION, &o);
     if (strcmp(command, "show") == 0) return tdm_show(&o);
+    if (strcmp(command, "doctor") == 0) return tdm_doctor(&o);
     if (strcmp(command, "wait") == 0) return tdm_wait_ready(&o);
     usage(stderr);
     return 2;
