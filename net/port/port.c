@@ -20,6 +20,7 @@ static const port_ops_t kind_ops[TDM_PORT_KIND_CNT] = {
     [TDM_PORT_PCAP] = {"pcap", ethdev_open_pcap, ethdev_close, ethdev_rx, ethdev_tx, ethdev_stats},
     [TDM_PORT_WIRE] = {"wire", wire_open, wire_close, wire_rx, wire_tx, wire_stats},
     [TDM_PORT_NULL] = {"null", ethdev_open_null, ethdev_close, ethdev_rx, ethdev_tx, ethdev_stats},
+    [TDM_PORT_CHAOS] = {"chaos", chaos_open, chaos_close, chaos_rx, chaos_tx, chaos_stats},
 };
 
 const char *tdm_port_kind_name(tdm_port_kind_t kind) {
@@ -38,6 +39,8 @@ tdm_status_t tdm_port_kind_parse(const char *name, tdm_port_kind_t *out) {
 static tdm_status_t config_check(const tdm_port_config_t *c, tdm_error_t *err) {
     if ((unsigned)c->kind >= TDM_PORT_KIND_CNT)
         return tdm_error_set(err, TDM_ERR_INVAL, "port: unknown kind %d", (int)c->kind);
+    if (c->kind == TDM_PORT_CHAOS && (unsigned)c->chaos.under >= TDM_PORT_CHAOS)
+        return tdm_error_set(err, TDM_ERR_INVAL, "port: chaos over kind %d", (int)c->chaos.under);
     if (c->mtu < 1280 || c->mtu > 9000)
         return tdm_error_set(err, TDM_ERR_INVAL, "port: mtu %u is outside 1280..9000", c->mtu);
     if (c->rx_desc < 32 || c->tx_desc < 32 || c->rx_desc > 4096 || c->tx_desc > 4096)
@@ -72,7 +75,9 @@ tdm_status_t tdm_port_open(const tdm_port_config_t *config, tdm_port_t **out, td
     p->c = *config;
     p->ops = &kind_ops[config->kind];
     p->rx_fd = -1;
-    snprintf(p->vdev_name, sizeof p->vdev_name, "net_%s%u", p->ops->name, opened++);
+    if (config->kind == TDM_PORT_CHAOS) p->under = &kind_ops[config->chaos.under];
+    const port_ops_t *device = p->under != NULL ? p->under : p->ops;
+    snprintf(p->vdev_name, sizeof p->vdev_name, "net_%s%u", device->name, opened++);
     st = pool_make(p, err);
     if (st == TDM_OK) st = p->ops->open(p, err);
     if (st != TDM_OK) {

@@ -12,6 +12,7 @@
      pcap   net_pcap, file to file                      golden tests
      wire   two rings in this process                   tests of the tile
      null   net_null: receives zeros, sends nowhere     benches
+     chaos  bad weather around any of the others        tests of loss
 
    A new kind is one value of the enum and one row of port.c's table.
 
@@ -65,6 +66,7 @@ typedef enum tdm_port_kind {
     TDM_PORT_PCAP,
     TDM_PORT_WIRE,
     TDM_PORT_NULL,
+    TDM_PORT_CHAOS,
     TDM_PORT_KIND_CNT
 } tdm_port_kind_t;
 
@@ -73,6 +75,20 @@ const char *tdm_port_kind_name(tdm_port_kind_t kind);
 
 /* tdm_port_kind_parse: NOT_FOUND where no kind has this name. */
 TDM_MUST_USE tdm_status_t tdm_port_kind_parse(const char *name, tdm_port_kind_t *out);
+
+/* Bad weather, both ways and for each frame on its own: shares in millionths, drawn from
+   one seed.  Time is counted in calls of tdm_port_rx, so that a run can be
+   repeated.  At most 64 frames are held back in each direction. */
+typedef struct tdm_port_chaos {
+    tdm_port_kind_t under; /* the kind that carries the frames; not chaos */
+    uint32_t drop_ppm;
+    uint32_t double_ppm;  /* comes twice */
+    uint32_t reorder_ppm; /* a few calls late, so that others overtake it */
+    uint32_t delay_ppm;   /* up to 400 calls late */
+    uint32_t corrupt_ppm; /* one to four bytes change; half of them behind the
+                             UDP checksum's back */
+    uint64_t seed;
+} tdm_port_chaos_t;
 
 typedef struct tdm_port_config {
     tdm_port_kind_t kind;
@@ -88,6 +104,7 @@ typedef struct tdm_port_config {
     /* pcap */
     const char *pcap_rx; /* file read once, then silence */
     const char *pcap_tx; /* file written; NULL: sent frames go nowhere */
+    tdm_port_chaos_t chaos;
 } tdm_port_config_t;
 
 typedef struct tdm_port tdm_port_t;
@@ -145,6 +162,27 @@ typedef struct tdm_port_stats {
 /* tdm_port_stats_read asks the device too: a few hundred nanoseconds and
    no system call for the kinds above.  From the port's tile. */
 void tdm_port_stats_read(tdm_port_t *p, tdm_port_stats_t *out);
+
+/* --- the chaos kind, for tests -------------------------------------- */
+
+/* What the weather did, by direction: 0 received, 1 sent.  At any time
+   in + doubled == out + dropped + held. */
+typedef struct tdm_port_chaos_stats {
+    uint64_t in[2];
+    uint64_t out[2];
+    uint64_t dropped[2];
+    uint64_t doubled[2];
+    uint64_t late[2];
+    uint64_t corrupted[2];
+    uint64_t held[2]; /* gauge */
+} tdm_port_chaos_stats_t;
+
+/* tdm_port_chaos_read: of a chaos port. */
+void tdm_port_chaos_read(const tdm_port_t *p, tdm_port_chaos_stats_t *out);
+
+/* tdm_port_chaos_calm lets every frame through from now on; those held
+   back come out in their time. */
+void tdm_port_chaos_calm(tdm_port_t *p);
 
 /* --- the wire kind, for tests --------------------------------------- */
 

@@ -30,8 +30,12 @@ typedef struct port_ops {
     void (*stats)(tdm_port_t *p, tdm_port_stats_t *out);
 } port_ops_t;
 
+typedef struct chaos chaos_t;
+
 struct tdm_port {
     const port_ops_t *ops;
+    const port_ops_t *under; /* chaos: of the kind below */
+    chaos_t *chaos;
     tdm_port_config_t c;
     struct rte_mempool *pool;
     uint8_t mac[6];
@@ -62,6 +66,14 @@ void wire_close(tdm_port_t *p);
 uint32_t wire_rx(tdm_port_t *p, struct rte_mbuf **m, uint32_t cnt);
 uint32_t wire_tx(tdm_port_t *p, struct rte_mbuf **m, uint32_t cnt);
 void wire_stats(tdm_port_t *p, tdm_port_stats_t *out);
+
+/* --- chaos.c -------------------------------------------------------- */
+
+tdm_status_t chaos_open(tdm_port_t *p, tdm_error_t *err);
+void chaos_close(tdm_port_t *p);
+uint32_t chaos_rx(tdm_port_t *p, struct rte_mbuf **m, uint32_t cnt);
+uint32_t chaos_tx(tdm_port_t *p, struct rte_mbuf **m, uint32_t cnt);
+void chaos_stats(tdm_port_t *p, tdm_port_stats_t *out);
 
 /* --- tap.c: the kernel's side --------------------------------------- */
 

@@ -102,6 +102,10 @@ static tdm_net_tile_config_t tile_config(world_t *w) {
 }
 
 void world_open(world_t *w, uint32_t arrival_depth) {
+    world_open_chaos(w, arrival_depth, NULL);
+}
+
+void world_open_chaos(world_t *w, uint32_t arrival_depth, const tdm_port_chaos_t *weather) {
     tdm_error_t err = {0};
     memset(w, 0, sizeof *w);
     cert_make();
@@ -112,6 +116,10 @@ void world_open(world_t *w, uint32_t arrival_depth) {
                             .rx_desc = 64,
                             .tx_desc = 64,
                             .mbuf_cnt = WORLD_MBUF_CNT};
+    if (weather != NULL) {
+        pc.kind = TDM_PORT_CHAOS;
+        pc.chaos = *weather;
+    }
     assert_int_equal(tdm_port_open(&pc, &w->port, &err), TDM_OK);
     w->arrival_lane = lane_make(&w->lane_mem[0], arrival_depth, sizeof(tdm_arrival_t));
     w->hangup_lane = lane_make(&w->lane_mem[1], WORLD_EXCHANGE_MAX, sizeof(tdm_hangup_t));
@@ -257,12 +265,25 @@ static void client_in(world_t *w) {
     }
 }
 
-void world_turn(world_t *w) {
+static uint32_t turn(world_t *w) {
     client_out(w);
-    tdm_net_tile_poll(w->tile, w->now_ns);
+    uint32_t work = tdm_net_tile_poll(w->tile, w->now_ns);
     api_turn(w);
     client_in(w);
     w->now_ns += WORLD_TURN_NS;
+    return work;
+}
+
+void world_turn(world_t *w) {
+    (void)turn(w);
+}
+
+void world_hurry(world_t *w) {
+    if (turn(w) > 0) return;
+    int64_t next_ns = tdm_net_tile_next_ns(w->tile);
+    if (w->client != NULL) next_ns = TDM_MIN(next_ns, tdm_client_next_ns(w->client));
+    next_ns = TDM_MIN(next_ns, w->now_ns + 2 * TDM_NS_PER_MS);
+    w->now_ns = TDM_MAX(w->now_ns, next_ns);
 }
 
 int world_until(world_t *w, const int *flag, uint32_t max) {
@@ -270,13 +291,23 @@ int world_until(world_t *w, const int *flag, uint32_t max) {
     return *flag;
 }
 
+int world_is_connected(world_t *w) {
+    tdm_error_t err = {0};
+    tdm_client_config_t c = {.host = "localhost",
+                             .port = SERVER_PORT,
+                             .verify = TDM_CLIENT_VERIFY_INSECURE,
+                             .connect_timeout_ns = 20 * TDM_NS_PER_S};
+    assert_int_equal(tdm_client_open(&c, w->now_ns, &w->client, &err), TDM_OK);
+    for (uint32_t i = 0; i < 200000 && !tdm_client_is_ready(w->client); i++) {
+        if (tdm_client_is_closed(w->client, &err)) return 0;
+        world_hurry(w);
+    }
+    return tdm_client_is_ready(w->client);
+}
+
 void world_connect(world_t *w) {
     tdm_error_t err = {0};
-    tdm_client_config_t c = {
-        .host = "localhost", .port = SERVER_PORT, .verify = TDM_CLIENT_VERIFY_INSECURE};
-    assert_int_equal(tdm_client_open(&c, w->now_ns, &w->client, &err), TDM_OK);
-    for (uint32_t i = 0; i < 200000 && !tdm_client_is_ready(w->client); i++) world_turn(w);
-    if (!tdm_client_is_ready(w->client)) {
+    if (!world_is_connected(w)) {
         (void)tdm_client_is_closed(w->client, &err);
         fail_msg("no connection: %s", err.text);
     }

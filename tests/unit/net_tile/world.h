@@ -67,6 +67,13 @@ typedef struct answer {
    arrival_depth: of the exchange ring. */
 void world_open(world_t *w, uint32_t arrival_depth);
 
+/* world_open_chaos has bad weather on the cable. */
+void world_open_chaos(world_t *w, uint32_t arrival_depth, const tdm_port_chaos_t *weather);
+
+/* world_is_connected starts a client and turns until it is ready or
+   closed; says whether it is ready. */
+int world_is_connected(world_t *w);
+
 /* world_close checks that nothing is left: no mbuf, no slot of ours. */
 void world_close(world_t *w);
 
@@ -75,6 +82,10 @@ void world_connect(world_t *w);
 
 /* world_turn moves everything once and time by WORLD_TURN_NS. */
 void world_turn(world_t *w);
+
+/* world_hurry is a turn that moves time to the next timer where nothing
+   happened, by 2 ms at most. */
+void world_hurry(world_t *w);
 
 /* world_request starts a request whose progress lands in *a. */
 int64_t world_request(world_t *w, const char *method, const char *path, const void *body,
