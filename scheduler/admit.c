@@ -7,8 +7,53 @@ static double token_ns(const tdm_sched_t *s) {
     return s->fill_tok > 0.0 ? s->fill_ns / s->fill_tok : 0.0;
 }
 
-uint32_t tdm_admit_retry_ms(const tdm_sched_t *s) {
+/* --- a tenant's bucket ---------------------------------------------------- */
+
+static double cost_of(const tdm_request_t *request) {
+    return (double)request->prompt_cnt + (double)request->output_max;
+}
+
+static double bucket_level(const tdm_sched_t *s, uint32_t tenant) {
+    const tdm_sched_tenant_t *t = &s->live.tenant[tenant];
+    const tdm_bucket_t *b = &s->bucket[tenant];
+    double level = b->level + t->token_per_s * (double)(s->now_ns - b->at_ns) / 1e9;
+    return TDM_MIN(level, t->token_burst);
+}
+
+/* bucket_lack gives the tokens that are missing for a request; one over the
+   whole burst is let through by a full bucket, or it never would be. */
+static double bucket_lack(const tdm_sched_t *s, const tdm_request_t *request) {
+    const tdm_sched_tenant_t *t = &s->live.tenant[request->tenant];
+    if (!(t->token_per_s > 0.0)) return 0.0;
+    double want = TDM_MIN(cost_of(request), t->token_burst);
+    return TDM_MAX(want - bucket_level(s, request->tenant), 0.0);
+}
+
+void tdm_admit_take(tdm_sched_t *s, const tdm_request_t *request) {
+    if (!(s->live.tenant[request->tenant].token_per_s > 0.0)) return;
+    s->bucket[request->tenant] = (tdm_bucket_t){
+        .level = bucket_level(s, request->tenant) - cost_of(request), .at_ns = s->now_ns};
+}
+
+void tdm_admit_refund(tdm_sched_t *s, uint32_t tenant, uint32_t tokens) {
+    if (s->live.tenant[tenant].token_per_s > 0.0) s->bucket[tenant].level += (double)tokens;
+}
+
+/* --- time ------------------------------------------------------------------ */
+
+/* An arrival outside the last hour is a broken clock, not a claim to
+   urgency. */
+int64_t tdm_admit_deadline_ns(const tdm_sched_t *s, const tdm_request_t *request) {
+    int64_t arrival = TDM_MIN(request->arrival_ns, s->now_ns);
+    if (arrival < s->now_ns - 3600 * TDM_NS_PER_S) arrival = s->now_ns;
+    return TDM_MIN(arrival + s->live.class_of[request->slo_class].ttft_ns, request->deadline_ns);
+}
+
+uint32_t tdm_admit_retry_ms(const tdm_sched_t *s, const tdm_request_t *request,
+                            tdm_reason_t reason) {
     double ms = token_ns(s) * (double)tdm_order_backlog(&s->queues, TDM_SLO_CLASS_MAX - 1) / 1e6;
+    if (reason == TDM_REFUSE_tenant_rate)
+        ms = 1e3 * bucket_lack(s, request) / s->live.tenant[request->tenant].token_per_s;
     if (ms < s->live.retry_min_ms) return s->live.retry_min_ms;
     return ms < s->live.retry_max_ms ? (uint32_t)ms : s->live.retry_max_ms;
 }
@@ -20,7 +65,7 @@ static tdm_reason_t judge_shape(const tdm_sched_t *s, const tdm_request_t *reque
     uint64_t tok = (uint64_t)request->prompt_cnt + request->output_max;
     if (request->prompt_cnt == 0 || request->prompt == NULL) return TDM_REFUSE_prompt_empty;
     if (request->output_max == 0 || request->slo_class >= TDM_SLO_CLASS_MAX ||
-        request->sampling.stop_cnt > TDM_STOP_ID_MAX)
+        request->tenant >= TDM_TENANT_MAX || request->sampling.stop_cnt > TDM_STOP_ID_MAX)
         return TDM_REFUSE_bad_value;
     if (tok > s->sizes.context_max) return TDM_REFUSE_context_too_long;
     if (tdm_sched_need(request->prompt_cnt, request->output_max) > s->sizes.page_cnt)
@@ -31,13 +76,26 @@ static tdm_reason_t judge_shape(const tdm_sched_t *s, const tdm_request_t *reque
     return wrong ? TDM_REFUSE_token_out_of_vocabulary : TDM_REASON_NONE;
 }
 
-/* is_late: the first token would come after the client's own deadline,
-   with the tokens of its class and of more urgent ones ahead of it. */
-static int is_late(const tdm_sched_t *s, const tdm_request_t *request) {
-    if (request->deadline_ns == TDM_TIME_NEVER) return 0;
+/* is_late: the first token would come too late, with the tokens of its
+   class and of more urgent ones ahead of it. */
+static int is_late(const tdm_sched_t *s, const tdm_request_t *request, int64_t deadline_ns) {
     double ahead = (double)tdm_order_backlog(&s->queues, request->slo_class);
     double wait = token_ns(s) * (ahead + request->prompt_cnt);
-    return (double)s->now_ns + wait > (double)request->deadline_ns;
+    double lack = (double)s->waiting_cnt + 1.0 - (double)s->kv.slot_free_cnt;
+    if (lack > 0.0 && s->drain_slots > 0.0)
+        wait = TDM_MAX(wait, lack * s->drain_ns / s->drain_slots);
+    return (double)s->now_ns + wait > (double)deadline_ns;
+}
+
+/* is_short_of_pages: its pages would not be free in time, at the pace at
+   which pages came back lately. */
+static int is_short_of_pages(const tdm_sched_t *s, const tdm_request_t *request,
+                             int64_t deadline_ns) {
+    double need =
+        (double)(s->waiting_pages + tdm_sched_need(request->prompt_cnt, request->output_max));
+    double lack = need - (double)(s->kv.free_cnt - s->kv.promised_cnt);
+    if (lack <= 0.0 || !(s->drain_pages > 0.0)) return 0;
+    return (double)s->now_ns + lack * s->drain_ns / s->drain_pages > (double)deadline_ns;
 }
 
 /* is_too_dense: with one stream more, an iteration of decodes alone would
@@ -69,7 +127,13 @@ tdm_reason_t tdm_admit_judge(const tdm_sched_t *s, const tdm_request_t *request)
     if (s->waiting_cnt >= s->sizes.waiting_max) return TDM_REFUSE_waiting_full;
     if (s->waiting_tokens + request->prompt_cnt > s->live.waiting_tokens_max && s->waiting_cnt > 0)
         return TDM_REFUSE_waiting_full;
-    if (is_late(s, request)) return TDM_REFUSE_deadline_unreachable;
+    if (bucket_lack(s, request) > 0.0) return TDM_REFUSE_tenant_rate;
+    int64_t deadline =
+        s->live.ttft_guard ? tdm_admit_deadline_ns(s, request) : request->deadline_ns;
+    if (deadline != TDM_TIME_NEVER) {
+        if (is_short_of_pages(s, request, deadline)) return TDM_REFUSE_kv_full;
+        if (is_late(s, request, deadline)) return TDM_REFUSE_deadline_unreachable;
+    }
     if (is_too_dense(s, request)) return TDM_REFUSE_decode_over_budget;
     return TDM_REASON_NONE;
 }

@@ -11,6 +11,8 @@ typedef struct tally {
     uint32_t queued;
     uint32_t rebuilt;
     uint64_t waiting_tokens;
+    uint64_t waiting_pages;
+    uint32_t present[TDM_TENANT_MAX];
 } tally_t;
 
 static const char *seq_check(const tdm_sched_t *s, uint32_t idx, tally_t *t) {
@@ -24,6 +26,7 @@ static const char *seq_check(const tdm_sched_t *s, uint32_t idx, tally_t *t) {
         return "a request slot does not lead to its sequence";
     if (q->out_cnt >= q->output_max) return "a sequence outlived its last token";
     if (q->pos > tdm_seq_last(q)) return "a sequence is planned past its last token";
+    t->present[q->tenant]++;
     t->queued += q->queue != TDM_QUEUE_NONE;
     t->rebuilt += q->is_rebuilt;
     if ((tdm_seq_fill_left(q) > 0) != (q->queue != TDM_QUEUE_NONE))
@@ -31,6 +34,7 @@ static const char *seq_check(const tdm_sched_t *s, uint32_t idx, tally_t *t) {
     if (q->state == TDM_SEQ_WAITING) {
         t->waiting++;
         t->waiting_tokens += q->prompt_cnt;
+        t->waiting_pages += tdm_sched_need(q->prompt_cnt, q->output_max);
         return q->slot == TDM_SEQ_NONE && q->pos == 0 ? NULL : "a waiting sequence has a slot";
     }
     t->running++;
@@ -54,7 +58,8 @@ static const char *queue_check(const tdm_sched_t *s, uint32_t queue, uint32_t *q
         const tdm_seq_t *q = &s->seq[at];
         if (q->queue != queue || q->prev != prev || cnt++ >= s->seq_cnt)
             return "a queue is not a list";
-        if (q->slo_class != queue / 2u) return "a sequence is in another class's queue";
+        if (q->slo_class != tdm_queue_class(queue) || q->tenant != queue % TDM_TENANT_MAX)
+            return "a sequence is in another's queue";
         if (q->slot == TDM_SEQ_NONE)
             is_past_holders = 1;
         else if (is_past_holders)
@@ -65,6 +70,9 @@ static const char *queue_check(const tdm_sched_t *s, uint32_t queue, uint32_t *q
         tokens += tdm_seq_fill_left(q);
         prev = at;
     }
+    uint32_t bit =
+        (uint32_t)s->queues.filled[tdm_queue_group(queue)] >> queue % TDM_TENANT_MAX & 1u;
+    if (bit != (cnt > 0)) return "a queue is marked wrongly as filled or empty";
     if (l->tail != prev || l->cnt != cnt) return "a queue has a wrong tail or count";
     if (l->tokens != tokens) return "a queue's tokens are wrong";
     *queued += cnt;
@@ -123,6 +131,13 @@ static const char *sums_check(const tdm_sched_t *s) {
     if (t.waiting != s->waiting_cnt || t.running != s->running_cnt || slots != s->running_cnt)
         return "the counts of waiting and running are wrong";
     if (t.waiting_tokens != s->waiting_tokens) return "the waiting tokens are wrong";
+    if (t.waiting_pages != s->waiting_pages) return "the waiting pages are wrong";
+    for (uint32_t i = 0; i < TDM_TENANT_MAX; i++)
+        if (t.present[i] != s->queues.present_cnt[i]) return "the count of a tenant is wrong";
+    uint64_t by_class = 0, by_queue = 0;
+    for (uint32_t i = 0; i < TDM_QUEUE_CNT; i++) by_queue += s->queues.queue[i].tokens;
+    for (uint32_t k = 0; k < TDM_SLO_CLASS_MAX; k++) by_class += s->queues.tokens_of[k];
+    if (by_class != by_queue) return "the tokens of the classes are wrong";
     if (t.queued != queued) return "a sequence is in two queues";
     if (t.rebuilt != s->rebuilt_cnt) return "the count of rebuilt sequences is wrong";
     return NULL;

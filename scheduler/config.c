@@ -35,6 +35,15 @@ static tdm_status_t classes_check(const tdm_sched_live_t *live, tdm_error_t *err
     return TDM_OK;
 }
 
+static tdm_status_t tenants_check(const tdm_sched_live_t *live, tdm_error_t *err) {
+    for (uint32_t k = 0; k < TDM_TENANT_MAX; k++) {
+        RANGE(live->tenant[k].weight, 1e-3, 1e6);
+        RANGE(live->tenant[k].token_per_s, 0.0, 1e15);
+        RANGE(live->tenant[k].token_burst, live->tenant[k].token_per_s > 0.0 ? 1.0 : 0.0, 1e15);
+    }
+    return TDM_OK;
+}
+
 static tdm_status_t profile_check(const tdm_profile_t *profile, tdm_error_t *err) {
     for (uint32_t r = 0; r < TDM_ROUTE_CNT; r++) {
         const tdm_profile_row_t *row = &profile->row[r];
@@ -65,6 +74,7 @@ tdm_status_t tdm_sched_live_check(const tdm_sched_live_t *live, tdm_error_t *err
     RANGE(live->down_max_ns, 1, INT64_MAX / 4);
     RANGE(live->retry_max_ms, live->retry_min_ms, UINT32_MAX);
     tdm_status_t status = classes_check(live, err);
+    if (status == TDM_OK) status = tenants_check(live, err);
     return status == TDM_OK ? profile_check(&live->profile, err) : status;
 }
 
@@ -105,5 +115,6 @@ void tdm_sched_live_default(tdm_sched_live_t *live) {
                      {.ttft_ns = 10000000000, .gap_ns = 1000000000, .epsilon = 0.01},
                      {.ttft_ns = 60000000000, .gap_ns = 2000000000, .epsilon = 0.01}},
     };
+    for (uint32_t k = 0; k < TDM_TENANT_MAX; k++) live->tenant[k].weight = 1.0;
     profile_default(&live->profile);
 }

@@ -34,6 +34,13 @@ typedef struct tdm_sched_class {
                          buffer, and burst_ns bounds each single gap; 0: every gap counts */
 } tdm_sched_class_t;
 
+/* tdm_sched_tenant_t is what one tenant may have. */
+typedef struct tdm_sched_tenant {
+    double weight;      /* its share against others in the same class, > 0 */
+    double token_per_s; /* prompt and output asked for, 0: no bound */
+    double token_burst; /* and at once, >= 1 where there is a bound */
+} tdm_sched_tenant_t;
+
 /* How much prefill an iteration with decodes takes. */
 typedef enum tdm_sched_policy {
     TDM_POLICY_QUANTILE = 1, /* up to the time limit, by the tracked quantile (cap.h) */
@@ -67,6 +74,9 @@ typedef struct tdm_sched_live {
     double watchdog_factor;  /* and this multiple of its prediction */
     uint32_t death_max;      /* executor lives one sequence may end in, >= 1 */
     uint32_t decode_guard;   /* 1: refuse what would push decode alone over a gap_ns */
+    uint32_t ttft_guard;     /* 1: refuse what would miss its class's first-token target too,
+                                0: only what would miss its own deadline */
+    uint32_t reserved;
     int64_t death_window_ns; /* deaths further apart than this are forgiven */
     int64_t down_max_ns;     /* executor away so long: every sequence ends executor_failed */
 
@@ -74,6 +84,7 @@ typedef struct tdm_sched_live {
     uint32_t retry_max_ms;
 
     tdm_sched_class_t class_of[TDM_SLO_CLASS_MAX];
+    tdm_sched_tenant_t tenant[TDM_TENANT_MAX];
     tdm_profile_t profile;
 } tdm_sched_live_t;
 

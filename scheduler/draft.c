@@ -87,7 +87,8 @@ static void draft_bounds(tdm_sched_t *s, tdm_draft_t *d) {
 /* find_ward gives the oldest head that waited past bypass_ns. */
 static uint32_t find_ward(const tdm_sched_t *s) {
     uint32_t ward = TDM_SEQ_NONE;
-    for (uint32_t i = 0; i < TDM_QUEUE_CNT; i++) {
+    if (s->waiting_cnt == 0) return ward;
+    for (uint32_t i = 0; (i = tdm_queue_next(&s->queues, i)) < TDM_QUEUE_CNT; i++) {
         uint32_t idx = tdm_order_first_waiting(&s->queues, s->seq, i);
         if (idx == TDM_SEQ_NONE || s->now_ns - s->seq[idx].accepted_ns <= s->live.bypass_ns)
             continue;
@@ -114,6 +115,7 @@ static void start(tdm_sched_t *s, tdm_draft_t *d, uint32_t idx) {
     tdm_seq_move(q, TDM_SEQ_PREFILL);
     s->waiting_cnt--;
     s->waiting_tokens -= q->prompt_cnt;
+    s->waiting_pages -= tdm_sched_need(q->prompt_cnt, q->output_max);
     s->running_cnt++;
     s->stats.waiting_of[q->slo_class]--;
     s->stats.running_of[q->slo_class]++;
@@ -139,25 +141,62 @@ static uint32_t next_head(const tdm_sched_t *s, tdm_draft_t *d, uint32_t at) {
     return at;
 }
 
-/* best_queue gives the queue whose head has the least slack, NONE where
-   no queue can go on; a queue whose head cannot start is marked. */
+/* A head that could go on. */
+typedef struct head {
+    uint32_t queue; /* TDM_QUEUE_CNT: none */
+    int64_t slack_ns;
+    uint64_t order;
+    double served; /* its tenant */
+    int is_first;  /* it has a slot, or its deadline is lost */
+} head_t;
+
+/* is_before: does a go before b inside their group? */
+static int is_before(const head_t *a, const head_t *b) {
+    if (b->queue == TDM_QUEUE_CNT) return 1;
+    if (a->is_first != b->is_first) return a->is_first;
+    if (!a->is_first && a->served != b->served) return a->served < b->served;
+    return a->order < b->order;
+}
+
+/* head_of looks at a queue's next head; a queue whose head cannot start is
+   marked and gives none. */
+static head_t head_of(const tdm_sched_t *s, tdm_draft_t *d, uint32_t queue, uint32_t *cursor) {
+    head_t none = {.queue = TDM_QUEUE_CNT};
+    *cursor = next_head(s, d, *cursor);
+    if (*cursor == TDM_SEQ_NONE) return none;
+    const tdm_seq_t *q = &s->seq[*cursor];
+    int is_waiting = q->state == TDM_SEQ_WAITING;
+    d->blocked[queue] = is_waiting ? start_bar(s, d, *cursor) : TDM_REASON_NONE;
+    if (d->blocked[queue] != TDM_REASON_NONE) return none;
+    int64_t slack = tdm_order_slack(q, s->now_ns, d->token_ns);
+    return (head_t){.queue = queue,
+                    .slack_ns = slack,
+                    .order = q->order,
+                    .served = s->queues.served[q->tenant],
+                    .is_first = !is_waiting || slack < 0};
+}
+
+/* best_queue gives the queue whose head goes next, TDM_QUEUE_CNT where no
+   queue can go on: the first of each group, and of these the one with the
+   least slack. */
 static uint32_t best_queue(const tdm_sched_t *s, tdm_draft_t *d, const bound_t *b,
                            uint32_t *cursor) {
-    uint32_t best = TDM_QUEUE_CNT;
-    int64_t best_slack = INT64_MAX;
-    for (uint32_t i = 0; i < TDM_QUEUE_CNT; i++) {
+    head_t best = {.queue = TDM_QUEUE_CNT}, first = best;
+    uint32_t group = UINT32_MAX;
+    for (uint32_t i = 0;; i++) {
+        i = tdm_queue_next(&s->queues, i);
+        if (i == TDM_QUEUE_CNT || tdm_queue_group(i) != group) {
+            if (first.queue != TDM_QUEUE_CNT &&
+                (best.queue == TDM_QUEUE_CNT || first.slack_ns < best.slack_ns))
+                best = first;
+            first.queue = TDM_QUEUE_CNT;
+        }
+        if (i == TDM_QUEUE_CNT) return best.queue;
+        group = tdm_queue_group(i);
         if (b->is_short_only && !tdm_queue_is_short(i)) continue;
-        cursor[i] = next_head(s, d, cursor[i]);
-        if (cursor[i] == TDM_SEQ_NONE) continue;
-        const tdm_seq_t *q = &s->seq[cursor[i]];
-        d->blocked[i] = q->state == TDM_SEQ_WAITING ? start_bar(s, d, cursor[i]) : TDM_REASON_NONE;
-        if (d->blocked[i] != TDM_REASON_NONE) continue;
-        int64_t slack = tdm_order_slack(q, s->now_ns, d->token_ns);
-        if (best != TDM_QUEUE_CNT && slack >= best_slack) continue;
-        best = i;
-        best_slack = slack;
+        head_t head = head_of(s, d, i, &cursor[i]);
+        if (head.queue != TDM_QUEUE_CNT && is_before(&head, &first)) first = head;
     }
-    return best;
 }
 
 /* fits: would the load plus cnt tokens after pos stay in the budget? */
@@ -245,7 +284,7 @@ static void pick_add(tdm_sched_t *s, tdm_draft_t *d, uint32_t idx, uint32_t cnt)
    reason in d->cap. */
 static void draft_pass(tdm_sched_t *s, tdm_draft_t *d, const bound_t *b) {
     uint32_t cursor[TDM_QUEUE_CNT];
-    for (uint32_t i = 0; i < TDM_QUEUE_CNT; i++) {
+    for (uint32_t i = 0; (i = tdm_queue_next(&s->queues, i)) < TDM_QUEUE_CNT; i++) {
         cursor[i] = s->queues.queue[i].head;
         d->blocked[i] = TDM_REASON_NONE;
     }
@@ -262,16 +301,15 @@ static void draft_pass(tdm_sched_t *s, tdm_draft_t *d, const bound_t *b) {
         if (p->cnt < tdm_seq_fill_left(&s->seq[idx])) return;
     }
     d->cap = TDM_CAP_no_work;
-    for (uint32_t i = 0; i < TDM_QUEUE_CNT; i++)
+    for (uint32_t i = 0; (i = tdm_queue_next(&s->queues, i)) < TDM_QUEUE_CNT; i++)
         if (d->blocked[i] != TDM_REASON_NONE) d->cap = d->blocked[i];
 }
 
 /* has_both: short and long prompts have tokens to feed. */
 static int has_both(const tdm_sched_t *s) {
-    uint32_t cnt[2] = {0, 0};
-    for (uint32_t i = 0; i < TDM_QUEUE_CNT; i++)
-        cnt[tdm_queue_is_short(i)] += s->queues.queue[i].cnt;
-    return cnt[0] > 0 && cnt[1] > 0;
+    uint32_t filled[2] = {0, 0};
+    for (uint32_t g = 0; g < TDM_GROUP_QUEUES; g++) filled[g & 1u] |= s->queues.filled[g];
+    return filled[0] && filled[1];
 }
 
 static void draft_prefill(tdm_sched_t *s, tdm_draft_t *d) {

@@ -13,6 +13,7 @@ void tdm_kv_init(tdm_kv_t *kv) {
     kv->promised_cnt = 0;
     kv->fenced_cnt = 0;
     kv->done_iteration = 0;
+    kv->released_cnt = 0;
     for (uint32_t i = 0; i < kv->page_cnt; i++) {
         kv->free[i] = kv->page_cnt - 1u - i;
         kv->owner[i] = TDM_KV_NONE;
@@ -66,6 +67,7 @@ static void slot_release(tdm_kv_t *kv, uint32_t slot) {
         kv->free[kv->free_cnt++] = table[i];
     }
     TDM_CHECK(kv->free_cnt <= kv->page_cnt);
+    kv->released_cnt += t->owned_cnt;
     t->owned_cnt = 0;
     t->granted_cnt = 0;
     t->state = TDM_KV_SLOT_FREE;
@@ -76,6 +78,7 @@ void tdm_kv_retire(tdm_kv_t *kv, uint32_t slot) {
     tdm_kv_slot_t *t = &kv->slot[slot];
     TDM_CHECK(t->state == TDM_KV_SLOT_HELD);
     kv->promised_cnt -= t->promised_cnt;
+    kv->released_cnt += t->promised_cnt;
     t->promised_cnt = 0;
     if (t->is_open) t->must_close = 1;
     t->is_open = 0;

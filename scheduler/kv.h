@@ -63,6 +63,7 @@ typedef struct tdm_kv {
     uint32_t fenced_cnt; /* pages in FENCED slots */
     uint32_t slot_free_cnt;
     uint32_t reserved;
+    uint64_t released_cnt;   /* pages given back since init */
     uint64_t done_iteration; /* results of all iterations up to it are in */
     uint32_t *free;          /* [page_cnt] stack, free_cnt used */
     uint32_t *owner;         /* [page_cnt] slot, TDM_KV_NONE where free */

@@ -2,6 +2,7 @@
 #include "scheduler/order.h"
 
 void tdm_order_init(tdm_order_t *o) {
+    *o = (tdm_order_t){0};
     for (uint32_t i = 0; i < TDM_QUEUE_CNT; i++)
         o->queue[i] = (tdm_queue_t){.head = TDM_SEQ_NONE, .tail = TDM_SEQ_NONE};
 }
@@ -24,6 +25,8 @@ static void link_before(tdm_order_t *o, tdm_seq_t *seq, uint32_t idx, uint32_t q
     q->queue = (uint16_t)queue;
     l->cnt++;
     l->tokens += tdm_seq_fill_left(q);
+    o->tokens_of[tdm_queue_class(queue)] += tdm_seq_fill_left(q);
+    o->filled[tdm_queue_group(queue)] |= (uint16_t)(1u << queue % TDM_TENANT_MAX);
 }
 
 void tdm_order_append(tdm_order_t *o, tdm_seq_t *seq, uint32_t idx, uint32_t queue) {
@@ -54,6 +57,9 @@ void tdm_order_remove(tdm_order_t *o, tdm_seq_t *seq, uint32_t idx) {
         seq[q->next].prev = q->prev;
     l->cnt--;
     l->tokens -= tdm_seq_fill_left(q);
+    o->tokens_of[tdm_queue_class(q->queue)] -= tdm_seq_fill_left(q);
+    if (l->cnt == 0)
+        o->filled[tdm_queue_group(q->queue)] &= (uint16_t) ~(1u << q->queue % TDM_TENANT_MAX);
     q->queue = TDM_QUEUE_NONE;
     q->prev = q->next = TDM_SEQ_NONE;
 }
@@ -62,12 +68,13 @@ void tdm_order_advance(tdm_order_t *o, tdm_seq_t *seq, uint32_t idx, uint32_t cn
     tdm_seq_t *q = &seq[idx];
     TDM_CHECK(q->queue < TDM_QUEUE_CNT && cnt <= tdm_seq_fill_left(q));
     o->queue[q->queue].tokens -= cnt;
+    o->tokens_of[tdm_queue_class(q->queue)] -= cnt;
     q->pos += cnt;
 }
 
 uint64_t tdm_order_backlog(const tdm_order_t *o, uint32_t slo_class) {
     uint64_t sum = 0;
-    for (uint32_t i = 0; i < 2u * (slo_class + 1u); i++) sum += o->queue[i].tokens;
+    for (uint32_t i = 0; i <= slo_class; i++) sum += o->tokens_of[i];
     return sum;
 }
 
@@ -80,4 +87,34 @@ uint32_t tdm_order_first_waiting(const tdm_order_t *o, const tdm_seq_t *seq, uin
 int64_t tdm_order_slack(const tdm_seq_t *q, int64_t now_ns, double token_ns) {
     double work = token_ns * (double)tdm_seq_fill_left(q);
     return q->deadline_ns - now_ns - (int64_t)(work < 0x1p61 ? work : 0x1p61);
+}
+
+uint32_t tdm_queue_next(const tdm_order_t *o, uint32_t from) {
+    for (uint32_t g = tdm_queue_group(from); g < TDM_GROUP_QUEUES; g++) {
+        uint32_t skip = g == tdm_queue_group(from) ? from % TDM_TENANT_MAX : 0u;
+        uint32_t bits = (uint32_t)o->filled[g] >> skip << skip;
+        if (bits) return g * TDM_TENANT_MAX + (uint32_t)__builtin_ctz(bits);
+    }
+    return TDM_QUEUE_CNT;
+}
+
+void tdm_order_enter(tdm_order_t *o, uint32_t tenant) {
+    if (o->present_cnt[tenant]++ > 0) return;
+    double least = 0.0;
+    int is_any = 0;
+    for (uint32_t i = 0; i < TDM_TENANT_MAX; i++) {
+        if (i == tenant || o->present_cnt[i] == 0 || (is_any && o->served[i] >= least)) continue;
+        least = o->served[i];
+        is_any = 1;
+    }
+    if (is_any && o->served[tenant] < least) o->served[tenant] = least;
+}
+
+void tdm_order_exit(tdm_order_t *o, uint32_t tenant) {
+    TDM_CHECK(o->present_cnt[tenant] > 0);
+    o->present_cnt[tenant]--;
+}
+
+void tdm_order_charge(tdm_order_t *o, uint32_t tenant, double tokens, double weight) {
+    o->served[tenant] += tokens / weight;
 }

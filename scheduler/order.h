@@ -3,16 +3,26 @@
 #define TDM_SCHEDULER_ORDER_H
 
 /* tdm_order keeps every sequence that still has known tokens to feed, one
-   first-in first-out queue per (class, short or long):
+   first-in first-out queue per (class, short or long, tenant):
 
      head                                          tail
      [has a slot, by order]  [WAITING, by order .......]
 
    Inside a queue all first-token budgets are equal, so FIFO is earliest
-   deadline first.  Between queues the head with the least slack goes
-   first: time to its deadline minus the time its remaining tokens take.
-   A deadline does not move, so whoever waits becomes urgent in time and
-   none starves.
+   deadline first.  The queues of one class and length are a group.
+
+   Inside a group the tenant goes first that was served least (virtual
+   token counters, Sheng et al., OSDI 2024): each planned token is charged
+   to its tenant, an output token twice, over the tenant's weight.  A
+   tenant that comes back from idleness starts at the least counter of
+   those at work: it has no claim to what it did not ask for.  Two heads
+   come before that rule: one that has a slot already, as it holds pages,
+   and one whose deadline is lost, so a neighbour's small counter delays
+   nobody for ever.
+
+   Between groups the head with the least slack goes first: time to its
+   deadline minus the time its remaining tokens take.  A deadline does not
+   move, so whoever waits becomes urgent in time and none starves.
 
    Ownership: links lie in the sequences.  One caller. */
 
@@ -20,8 +30,10 @@
 
 TDM_BEGIN_DECLS
 
-#define TDM_QUEUE_CNT  (2u * TDM_SLO_CLASS_MAX)
-#define TDM_QUEUE_NONE UINT16_MAX
+#define TDM_GROUP_QUEUES (2u * TDM_SLO_CLASS_MAX)
+#define TDM_QUEUE_CNT    (TDM_GROUP_QUEUES * TDM_TENANT_MAX)
+#define TDM_QUEUE_NONE   UINT16_MAX
+#define TDM_OUTPUT_COST  2u /* tokens charged for one of output */
 
 typedef struct tdm_queue {
     uint32_t head;
@@ -32,16 +44,37 @@ typedef struct tdm_queue {
 } tdm_queue_t;
 
 typedef struct tdm_order {
+    uint16_t filled[TDM_GROUP_QUEUES];     /* bit per tenant whose queue is not empty */
+    uint64_t tokens_of[TDM_SLO_CLASS_MAX]; /* known and not planned, by class */
+    double served[TDM_TENANT_MAX];         /* tokens charged over weight */
+    uint32_t present_cnt[TDM_TENANT_MAX];  /* live sequences of the tenant */
     tdm_queue_t queue[TDM_QUEUE_CNT];
 } tdm_order_t;
 
-/* tdm_queue_of gives the queue of a class and a length. */
-static inline uint32_t tdm_queue_of(uint32_t slo_class, int is_short) {
-    return 2u * slo_class + (is_short ? 1u : 0u);
+/* tdm_queue_of gives the queue of a class, a length and a tenant. */
+static inline uint32_t tdm_queue_of(uint32_t slo_class, int is_short, uint32_t tenant) {
+    return (2u * slo_class + (is_short ? 1u : 0u)) * TDM_TENANT_MAX + tenant;
+}
+static inline uint32_t tdm_queue_group(uint32_t queue) {
+    return queue / TDM_TENANT_MAX;
+}
+static inline uint32_t tdm_queue_class(uint32_t queue) {
+    return queue / (2u * TDM_TENANT_MAX);
 }
 static inline int tdm_queue_is_short(uint32_t queue) {
-    return (int)(queue & 1u);
+    return (int)(tdm_queue_group(queue) & 1u);
 }
+
+/* tdm_queue_next gives the first queue from `from` on that is not empty,
+   TDM_QUEUE_CNT where there is none. */
+uint32_t tdm_queue_next(const tdm_order_t *o, uint32_t from);
+
+/* tdm_order_enter and tdm_order_exit count a tenant's live sequences. */
+void tdm_order_enter(tdm_order_t *o, uint32_t tenant);
+void tdm_order_exit(tdm_order_t *o, uint32_t tenant);
+
+/* tdm_order_charge adds tokens served to a tenant of a weight > 0. */
+void tdm_order_charge(tdm_order_t *o, uint32_t tenant, double tokens, double weight);
 
 void tdm_order_init(tdm_order_t *o);
 

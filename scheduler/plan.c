@@ -64,6 +64,7 @@ static void write_slice(tdm_sched_t *s, tdm_plan_t *plan, tdm_flight_t *f, const
     if (q->pos < q->fed_cnt) s->stats.rebuilt_tokens += TDM_MIN(end, q->fed_cnt) - q->pos;
     q->served_ns = s->now_ns;
     tdm_order_advance(&s->queues, s->seq, p->seq, p->cnt);
+    tdm_order_charge(&s->queues, q->tenant, p->cnt, s->live.tenant[q->tenant].weight);
     write_entry(f, s, p->seq, end, is_last);
     if (!is_last) return;
     tdm_order_remove(&s->queues, s->seq, p->seq);
@@ -76,6 +77,7 @@ static void write_decode(tdm_sched_t *s, tdm_plan_t *plan, tdm_flight_t *f, uint
     write_slot(s, plan, q, q->pos + 1u);
     plan->decode[plan->decode_cnt++] = (tdm_plan_decode_t){.slot = q->slot, .pos = q->pos};
     q->pos++;
+    tdm_order_charge(&s->queues, q->tenant, TDM_OUTPUT_COST, s->live.tenant[q->tenant].weight);
     write_entry(f, s, idx, q->pos, 1);
 }
 

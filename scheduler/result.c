@@ -93,6 +93,15 @@ static void pace(tdm_sched_t *s, const tdm_sched_record_t *record) {
     s->fill_ns = 0.9 * s->fill_ns + (double)record->actual_ns;
 }
 
+/* drain tracks how fast pages and slots come back, over some two hundred
+   iterations. */
+static void drain(tdm_sched_t *s, int64_t actual_ns) {
+    s->drain_ns = 0.995 * s->drain_ns + (double)actual_ns;
+    s->drain_pages = 0.995 * s->drain_pages + (double)(s->kv.released_cnt - s->drain_seen_pages);
+    s->drain_seen_pages = s->kv.released_cnt;
+    s->drain_slots *= 0.995;
+}
+
 /* judge_gaps counts the decodes whose token came later than promised.
    Every running sequence is in every plan, so they share one gap: from the
    end of the iteration before. */
@@ -157,6 +166,7 @@ static void account(tdm_sched_t *s, tdm_flight_t *f, const tdm_result_t *r, uint
                       actual_ns);
     learn_cap(s, f, r);
     pace(s, &f->record);
+    drain(s, actual_ns);
 }
 
 static int is_reason_of(uint32_t reason, tdm_reason_group_t group) {
@@ -237,7 +247,7 @@ static void take_back(tdm_sched_t *s, uint32_t idx) {
         s->rebuilt_cnt++;
     }
     int is_short = q->fill_cnt <= s->live.short_max;
-    tdm_order_return(&s->queues, s->seq, idx, tdm_queue_of(q->slo_class, is_short));
+    tdm_order_return(&s->queues, s->seq, idx, tdm_queue_of(q->slo_class, is_short, q->tenant));
 }
 
 void tdm_sched_executor_down(tdm_sched_t *s, int64_t now_ns) {

@@ -66,8 +66,10 @@ typedef struct tdm_seq {
     uint32_t death_epoch; /* counted for this epoch already */
     uint16_t api;
     uint16_t slo_class;
-    uint16_t state;      /* tdm_seq_state_t */
-    uint16_t queue;      /* scheduler/order.h, TDM_QUEUE_NONE where in none */
+    uint16_t tenant;
+    uint16_t state; /* tdm_seq_state_t */
+    uint16_t queue; /* scheduler/order.h, TDM_QUEUE_NONE where in none */
+    uint16_t reserved;
     uint32_t is_rebuilt; /* prefilled again after a restart, tokens were sent */
     uint32_t fed_cnt;    /* positions planned in earlier executor lives */
 } tdm_seq_t;

@@ -97,6 +97,7 @@ tdm_status_t tdm_sched_init(void *mem, const tdm_sched_sizes_t *sizes, const tdm
     tdm_kv_init(&s->kv);
     tdm_predict_init(&s->predict);
     tdm_cap_init(&s->cap);
+    for (uint32_t i = 0; i < TDM_TENANT_MAX; i++) s->bucket[i].level = live->tenant[i].token_burst;
     s->clock_ratio = 1.0;
     prime(s);
     *out = s;
@@ -146,12 +147,14 @@ static void leave(tdm_sched_t *s, uint32_t idx) {
     if (q->state == TDM_SEQ_WAITING) {
         s->waiting_cnt--;
         s->waiting_tokens -= q->prompt_cnt;
+        s->waiting_pages -= tdm_sched_need(q->prompt_cnt, q->output_max);
         s->stats.waiting_of[q->slo_class]--;
         return;
     }
     tdm_kv_retire(&s->kv, q->slot);
     s->slot_seq[q->slot] = TDM_SEQ_NONE;
     s->running_cnt--;
+    s->drain_slots += 1.0;
     s->stats.running_of[q->slo_class]--;
     s->rebuilt_cnt -= q->is_rebuilt;
 }
@@ -161,6 +164,8 @@ void tdm_sched_end(tdm_sched_t *s, uint32_t idx, tdm_seq_state_t state, tdm_fini
     tdm_seq_t *q = &s->seq[idx];
     mark_flights(s, idx, finish);
     leave(s, idx);
+    tdm_order_exit(&s->queues, q->tenant);
+    tdm_admit_refund(s, q->tenant, q->output_max - q->out_cnt);
     tdm_seq_move(q, state);
     tdm_event_t event = {.handle = q->handle,
                          .kind = TDM_EVENT_END,
@@ -179,15 +184,6 @@ void tdm_sched_end(tdm_sched_t *s, uint32_t idx, tdm_seq_state_t state, tdm_fini
 
 /* --- submit and control ------------------------------------------------- */
 
-/* deadline_of: of the first token, the earlier of the client's own and its
-   class's.  An arrival outside the last hour is a broken clock, not a
-   claim to urgency. */
-static int64_t deadline_of(const tdm_sched_t *s, const tdm_request_t *request) {
-    int64_t arrival = TDM_MIN(request->arrival_ns, s->now_ns);
-    if (arrival < s->now_ns - 3600 * TDM_NS_PER_S) arrival = s->now_ns;
-    return TDM_MIN(arrival + s->live.class_of[request->slo_class].ttft_ns, request->deadline_ns);
-}
-
 static void accept(tdm_sched_t *s, const tdm_request_t *request) {
     uint32_t idx = s->seq_free;
     TDM_CHECK(idx != TDM_SEQ_NONE);
@@ -198,7 +194,7 @@ static void accept(tdm_sched_t *s, const tdm_request_t *request) {
                      .handle = request->handle,
                      .order = ++s->order,
                      .accepted_ns = s->now_ns,
-                     .deadline_ns = deadline_of(s, request),
+                     .deadline_ns = tdm_admit_deadline_ns(s, request),
                      .served_ns = s->now_ns,
                      .prompt_cnt = request->prompt_cnt,
                      .output_max = request->output_max,
@@ -208,12 +204,16 @@ static void accept(tdm_sched_t *s, const tdm_request_t *request) {
                      .next = TDM_SEQ_NONE,
                      .api = request->api,
                      .slo_class = request->slo_class,
+                     .tenant = request->tenant,
                      .queue = TDM_QUEUE_NONE};
     tdm_seq_move(q, TDM_SEQ_WAITING);
     *request_entry(s, q->api, q->handle.slot) = idx;
     int is_short = q->prompt_cnt <= s->live.short_max;
-    tdm_order_append(&s->queues, s->seq, idx, tdm_queue_of(q->slo_class, is_short));
+    tdm_order_append(&s->queues, s->seq, idx, tdm_queue_of(q->slo_class, is_short, q->tenant));
+    tdm_order_enter(&s->queues, q->tenant);
+    tdm_admit_take(s, request);
     s->waiting_cnt++;
+    s->waiting_pages += tdm_sched_need(q->prompt_cnt, q->output_max);
     s->waiting_tokens += q->prompt_cnt;
     s->stats.waiting_of[q->slo_class]++;
     s->stats.accepted++;
@@ -226,7 +226,7 @@ static void refuse(tdm_sched_t *s, const tdm_request_t *request, tdm_reason_t re
     tdm_event_t event = {.handle = request->handle,
                          .kind = TDM_EVENT_REFUSED,
                          .reason = (uint16_t)reason,
-                         .retry_after_ms = is_busy ? tdm_admit_retry_ms(s) : 0u};
+                         .retry_after_ms = is_busy ? tdm_admit_retry_ms(s, request, reason) : 0u};
     tdm_sched_push(s, request->api, &event);
     tdm_sched_count(s, reason);
     s->stats.refused++;
@@ -270,6 +270,9 @@ void tdm_sched_clock_ratio(tdm_sched_t *s, double ratio) {
 }
 
 void tdm_sched_live_set(tdm_sched_t *s, const tdm_sched_live_t *live) {
+    for (uint32_t i = 0; i < TDM_TENANT_MAX; i++)
+        if (!(s->live.tenant[i].token_per_s > 0.0)) /* a new bucket is full */
+            s->bucket[i] = (tdm_bucket_t){.level = live->tenant[i].token_burst, .at_ns = s->now_ns};
     s->live = *live;
 }
 

@@ -45,6 +45,12 @@ typedef struct tdm_outbox {
     uint32_t token_cnt; /* TOKEN events inside */
 } tdm_outbox_t;
 
+/* What a tenant may still ask for. */
+typedef struct tdm_bucket {
+    double level; /* tokens; below 0 after one request over the burst */
+    int64_t at_ns;
+} tdm_bucket_t;
+
 #define TDM_OUTBOX_TOKENS(seq_max) (4u * (seq_max))
 
 struct tdm_sched {
@@ -71,6 +77,7 @@ struct tdm_sched {
     uint32_t running_cnt;
     uint32_t rebuilt_cnt; /* sequences with is_rebuilt */
     uint64_t waiting_tokens;
+    uint64_t waiting_pages; /* that sequences in WAITING will need */
 
     tdm_kv_t kv;
     tdm_predict_t predict;
@@ -79,6 +86,11 @@ struct tdm_sched {
     int64_t end_ns;     /* when the last iteration of this life ended, 0: none yet */
     double fill_tok;    /* recent prefill tokens and the time they took */
     double fill_ns;
+    double drain_ns; /* recent busy time, and what became free in it */
+    double drain_pages;
+    double drain_slots;
+    uint64_t drain_seen_pages; /* kv.released_cnt already in it */
+    tdm_bucket_t bucket[TDM_TENANT_MAX];
 
     tdm_flight_t flight[TDM_SCHED_DEPTH_MAX]; /* oldest first */
     uint32_t flight_cnt;
@@ -112,9 +124,19 @@ void tdm_sched_end(tdm_sched_t *s, uint32_t seq, tdm_seq_state_t state, tdm_fini
 uint32_t tdm_sched_need(uint32_t prompt_cnt, uint32_t output_max);
 
 /* admit.c: the verdict on a request that is whole, REASON_NONE = accept;
-   and the Retry-After hint of this moment. */
+   and the Retry-After hint for a refusal of this moment. */
 tdm_reason_t tdm_admit_judge(const tdm_sched_t *s, const tdm_request_t *request);
-uint32_t tdm_admit_retry_ms(const tdm_sched_t *s);
+uint32_t tdm_admit_retry_ms(const tdm_sched_t *s, const tdm_request_t *request,
+                            tdm_reason_t reason);
+
+/* admit_take and admit_refund: tokens asked for leave the tenant's bucket,
+   those that were not used come back. */
+void tdm_admit_take(tdm_sched_t *s, const tdm_request_t *request);
+void tdm_admit_refund(tdm_sched_t *s, uint32_t tenant, uint32_t tokens);
+
+/* admit_deadline_ns: of the first token, the earlier of the client's own
+   and its class's. */
+int64_t tdm_admit_deadline_ns(const tdm_sched_t *s, const tdm_request_t *request);
 
 /* record_push keeps a finished record for record_pop. */
 void tdm_sched_record_push(tdm_sched_t *s, const tdm_sched_record_t *record);

@@ -57,12 +57,23 @@ static void random_live(tdm_rng_t *r, tdm_sched_live_t *live) {
     live->bypass_ns = between(r, 0, 2000) * TDM_NS_PER_MS;
     live->death_max = between(r, 1, 4);
     live->decode_guard = chance(r, 10) ? 1u : 0u;
+    live->ttft_guard = chance(r, 10) ? 1u : 0u;
+    live->policy = chance(r, 70) ? (uint32_t)TDM_POLICY_QUANTILE : between(r, 1, 3);
+    live->grid_tok = chance(r, 50) ? 1u : between(r, 1, 64);
+    for (uint32_t k = 0; k < TDM_SLO_CLASS_MAX; k++)
+        live->class_of[k].burst_ns = chance(r, 20) ? between(r, 1, 100) * TDM_NS_PER_MS : 0;
+    for (uint32_t k = 0; k < TDM_TENANT_MAX; k++)
+        live->tenant[k] =
+            (tdm_sched_tenant_t){.weight = between(r, 1, 4),
+                                 .token_per_s = chance(r, 20) ? between(r, 1, 5000) : 0,
+                                 .token_burst = between(r, 1, 2000)};
     live->down_max_ns = between(r, 10, 3000) * TDM_NS_PER_MS;
 }
 
 static world_ask_t random_ask(tdm_rng_t *r, const world_t *w) {
     world_ask_t a = {.api = tdm_rng_below(r, w->sizes.api_cnt),
-                     .slo_class = tdm_rng_below(r, TDM_SLO_CLASS_MAX)};
+                     .slo_class = tdm_rng_below(r, TDM_SLO_CLASS_MAX),
+                     .tenant = chance(r, 50) ? 0u : tdm_rng_below(r, TDM_TENANT_MAX)};
     uint32_t most = w->sizes.context_max;
     a.prompt_cnt = chance(r, 5) ? between(r, 1, 2 * most) : between(r, 1, most);
     a.output_max = chance(r, 60) ? between(r, 1, 12) : between(r, 1, 80);

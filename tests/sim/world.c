@@ -217,6 +217,7 @@ uint32_t world_submit(world_t *w, const world_ask_t *ask) {
         (tdm_request_t){.handle = {.slot = slot, .generation = ++w->generation},
                         .api = (uint16_t)ask->api,
                         .slo_class = (uint16_t)ask->slo_class,
+                        .tenant = (uint16_t)ask->tenant,
                         .arrival_ns = w->now_ns,
                         .deadline_ns = ask->deadline_ns ? ask->deadline_ns : TDM_TIME_NEVER,
                         .prompt_cnt = ask->prompt_cnt ? ask->prompt_cnt : 10u,

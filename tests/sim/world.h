@@ -79,6 +79,7 @@ typedef struct world_ask {
     uint32_t prompt_cnt;
     uint32_t output_max;
     uint32_t slo_class;
+    uint32_t tenant;
     uint32_t min_tokens;
     uint32_t flags;
     uint64_t seed_flags; /* FAKE_SEED_* */

@@ -236,6 +236,70 @@ static void a_bad_size_has_no_footprint(void **state) {
     assert_int_equal(tdm_sched_init((char *)w.mem + 8, &s, &w.live, &out, &err), TDM_ERR_INVAL);
 }
 
+static void a_tenant_over_its_rate_is_refused_until_its_bucket_fills(void **state) {
+    (void)state;
+    w.live.tenant[3] =
+        (tdm_sched_tenant_t){.weight = 1.0, .token_per_s = 100.0, .token_burst = 60.0};
+    tdm_sched_live_set(w.sched, &w.live);
+    world_ask_t a = {.prompt_cnt = 20, .output_max = 20, .tenant = 3};
+    uint32_t first = world_submit(&w, &a), second = world_submit(&w, &a);
+    assert_int_equal(w.end[first].kind, 0);
+    refused_as(second, TDM_REFUSE_tenant_rate);
+    assert_true(w.end[second].retry_ms >= 190 && w.end[second].retry_ms <= 210); /* 20 of 100/s */
+    assert_int_equal(w.end[ask(20, 20)].kind, 0); /* another tenant */
+    w.now_ns += 201 * TDM_NS_PER_MS;
+    assert_int_equal(w.end[world_submit(&w, &a)].kind, 0);
+    assert_int_equal(world_stats(&w)->reason[TDM_REFUSE_tenant_rate], 1);
+    assert_true(world_run(&w, 500));
+}
+
+static void what_a_tenant_does_not_use_comes_back(void **state) {
+    (void)state;
+    w.live.tenant[1] =
+        (tdm_sched_tenant_t){.weight = 1.0, .token_per_s = 1.0, .token_burst = 110.0};
+    tdm_sched_live_set(w.sched, &w.live);
+    world_ask_t a = {.prompt_cnt = 10, .output_max = 100, .tenant = 1};
+    uint32_t id = world_submit(&w, &a);
+    world_turn(&w);
+    refused_as(world_submit(&w, &a), TDM_REFUSE_tenant_rate);
+    world_control(&w, id, TDM_CONTROL_CANCEL);
+    a.output_max = 80;
+    assert_int_equal(w.end[world_submit(&w, &a)].kind, 0);
+    /* over the whole burst: only a full bucket lets it through */
+    a.output_max = 300;
+    refused_as(world_submit(&w, &a), TDM_REFUSE_tenant_rate);
+    w.now_ns += 120 * TDM_NS_PER_S;
+    assert_int_equal(w.end[world_submit(&w, &a)].kind, 0);
+    assert_true(world_run(&w, 500));
+}
+
+static void pages_that_come_back_too_late_are_a_refusal(void **state) {
+    (void)state;
+    w.live.ttft_guard = 1;
+    w.live.class_of[0].ttft_ns = 100 * TDM_NS_PER_S;
+    tdm_sched_live_set(w.sched, &w.live);
+    for (int i = 0; i < 4; i++) ask(10, 60);
+    assert_true(world_run(&w, 500)); /* pages have come back at some pace */
+    for (int i = 0; i < 6; i++) ask(200, 800);
+    for (int i = 0; i < 12; i++) world_turn(&w);
+    assert_int_equal(w.end[ask(200, 800)].kind, 0);
+    w.live.class_of[0].ttft_ns = 300 * TDM_NS_PER_MS;
+    tdm_sched_live_set(w.sched, &w.live);
+    refused_as(ask(200, 800), TDM_REFUSE_kv_full);
+    w.live.ttft_guard = 0;
+    tdm_sched_live_set(w.sched, &w.live);
+    assert_int_equal(w.end[ask(200, 800)].kind, 0);
+}
+
+static void a_class_target_behind_the_backlog_is_refused_where_the_guard_is_on(void **state) {
+    (void)state;
+    for (int i = 0; i < 30; i++) ask(900, 5);
+    w.live.class_of[0].ttft_ns = TDM_NS_PER_MS;
+    w.live.ttft_guard = 1;
+    tdm_sched_live_set(w.sched, &w.live);
+    refused_as(ask(10, 1), TDM_REFUSE_deadline_unreachable);
+}
+
 int main(void) {
 #define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
     const struct CMUnitTest tests[] = {
@@ -251,6 +315,10 @@ int main(void) {
         CASE(without_an_executor_the_reason_says_whether_it_ever_was),
         CASE(a_deadline_behind_the_backlog_is_refused),
         CASE(one_stream_too_many_is_refused_where_the_guard_is_on),
+        CASE(a_tenant_over_its_rate_is_refused_until_its_bucket_fills),
+        CASE(what_a_tenant_does_not_use_comes_back),
+        CASE(pages_that_come_back_too_late_are_a_refusal),
+        CASE(a_class_target_behind_the_backlog_is_refused_where_the_guard_is_on),
         CASE(a_bad_size_has_no_footprint),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

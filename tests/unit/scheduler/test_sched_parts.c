@@ -243,6 +243,7 @@ static void queues_keep_order_and_tokens(void **state) {
     (void)state;
     tdm_order_t o;
     tdm_seq_t seq[6];
+    uint32_t queue = tdm_queue_of(1, 0, 3);
     memset(seq, 0, sizeof seq);
     tdm_order_init(&o);
     for (uint32_t i = 0; i < 6; i++) {
@@ -251,7 +252,7 @@ static void queues_keep_order_and_tokens(void **state) {
         seq[i].state = TDM_SEQ_WAITING;
         seq[i].slot = TDM_SEQ_NONE;
         seq[i].fill_cnt = 100;
-        tdm_order_append(&o, seq, i, 2);
+        tdm_order_append(&o, seq, i, queue);
     }
     assert_true(tdm_order_backlog(&o, 0) == 0);
     assert_true(tdm_order_backlog(&o, 1) == 600);
@@ -259,12 +260,12 @@ static void queues_keep_order_and_tokens(void **state) {
     tdm_order_remove(&o, seq, 1);
     seq[3].slot = 0;
     seq[1].slot = 1;
-    tdm_order_return(&o, seq, 3, 2);
-    tdm_order_return(&o, seq, 1, 2);
+    tdm_order_return(&o, seq, 3, queue);
+    tdm_order_return(&o, seq, 1, queue);
     static const uint32_t want[] = {1, 3, 0, 2, 4, 5};
-    uint32_t at = o.queue[2].head;
+    uint32_t at = o.queue[queue].head;
     for (uint32_t i = 0; i < 6; i++, at = seq[at].next) assert_int_equal(at, want[i]);
-    assert_int_equal(tdm_order_first_waiting(&o, seq, 2), 0);
+    assert_int_equal(tdm_order_first_waiting(&o, seq, queue), 0);
     tdm_order_advance(&o, seq, 3, 60);
     assert_true(tdm_order_backlog(&o, 3) == 540);
     assert_int_equal(tdm_seq_fill_left(&seq[3]), 40);

@@ -273,6 +273,70 @@ static void a_deaf_api_tile_stops_planning_and_loses_nothing(void **state) {
     assert_int_equal(w.end[a].out_cnt, 900);
 }
 
+/* served gives the output tokens that a tenant's requests got. */
+static uint64_t served(const uint32_t *id, uint32_t cnt) {
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < cnt; i++) sum += w.end[id[i]].kind ? 1u : 0u;
+    return sum;
+}
+
+static void a_light_tenant_is_not_behind_a_flood(void **state) {
+    (void)state;
+    uint32_t flood[60], light[6];
+    world_ask_t a = {.prompt_cnt = 100, .output_max = 20, .tenant = 1};
+    for (uint32_t i = 0; i < 60; i++) flood[i] = world_submit(&w, &a);
+    a.tenant = 2;
+    for (uint32_t i = 0; i < 4; i++) light[i] = world_submit(&w, &a);
+    while (served(light, 4) < 4) world_turn(&w);
+    assert_true(served(flood, 60) < 24); /* first in, first out would have made it 60 */
+    assert_true(world_run(&w, 4000));
+}
+
+static void weights_share_what_there_is(void **state) {
+    (void)state;
+    uint32_t heavy[30], normal[30];
+    w.live.tenant[1].weight = 3.0;
+    tdm_sched_live_set(w.sched, &w.live);
+    world_ask_t a = {.prompt_cnt = 100, .output_max = 20};
+    for (uint32_t i = 0; i < 30; i++) {
+        a.tenant = 2;
+        normal[i] = world_submit(&w, &a);
+        a.tenant = 1;
+        heavy[i] = world_submit(&w, &a);
+    }
+    while (served(heavy, 30) < 24) world_turn(&w);
+    assert_true(served(normal, 30) <= 12 && served(normal, 30) >= 4);
+    assert_true(world_run(&w, 4000));
+}
+
+static void idleness_earns_no_claim(void **state) {
+    (void)state;
+    uint32_t early[20], late[20];
+    world_ask_t a = {.prompt_cnt = 100, .output_max = 20, .tenant = 1};
+    for (uint32_t i = 0; i < 20; i++) early[i] = world_submit(&w, &a);
+    while (served(early, 20) < 10) world_turn(&w);
+    a.tenant = 5;
+    for (uint32_t i = 0; i < 20; i++) late[i] = world_submit(&w, &a);
+    while (served(early, 20) < 20) world_turn(&w);
+    assert_true(served(late, 20) <= 14); /* side by side, not all of it first */
+    assert_true(world_run(&w, 4000));
+}
+
+static void a_lost_deadline_goes_before_a_small_counter(void **state) {
+    (void)state;
+    w.live.class_of[0].ttft_ns = 300 * TDM_NS_PER_MS;
+    tdm_sched_live_set(w.sched, &w.live);
+    world_ask_t a = {.prompt_cnt = 100, .output_max = 40, .tenant = 1};
+    uint32_t id[40];
+    for (uint32_t i = 0; i < 20; i++) id[i] = world_submit(&w, &a);
+    for (int i = 0; i < 80; i++) world_turn(&w); /* all of them are late by now */
+    a.tenant = 2;
+    uint32_t first = world_submit(&w, &a);
+    while (w.end[first].kind == 0) world_turn(&w);
+    assert_true(served(id, 20) >= 16);
+    assert_true(world_run(&w, 4000));
+}
+
 int main(void) {
 #define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
     const struct CMUnitTest tests[] = {
@@ -286,6 +350,10 @@ int main(void) {
         CASE(decodes_over_the_limit_stop_prefill_until_it_starves),
         CASE(a_tiny_limit_without_decodes_still_moves),
         CASE(slices_are_bounded),
+        CASE(a_light_tenant_is_not_behind_a_flood),
+        CASE(weights_share_what_there_is),
+        CASE(idleness_earns_no_claim),
+        CASE(a_lost_deadline_goes_before_a_small_counter),
         CASE(slots_and_pages_are_named_when_they_run_out),
         CASE(a_large_request_is_not_overtaken_for_ever),
         CASE(a_slice_that_is_cut_ends_on_a_tile),
