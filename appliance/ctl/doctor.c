@@ -65,7 +65,10 @@ static int read_link(const doctor_t *d, char *out, size_t cap, const char *fmt, 
     if (n < 0) return 0;
     to[n] = 0;
     const char *slash = strrchr(to, '/');
-    (void)snprintf(out, cap, "%s", slash ? slash + 1 : to);
+    const char *last = slash ? slash + 1 : to;
+    size_t last_sz = TDM_MIN(strlen(last), cap - 1);
+    memcpy(out, last, last_sz);
+    out[last_sz] = 0;
     return 1;
 }
 
