@@ -55,7 +55,8 @@ typedef struct tdm_api_tile tdm_api_tile_t;
 
 /* tdm_vitals_t is one word set shared by boot and all api tiles.
    Readiness: refusal is 0, and nothing is pending or something moved
-   within stall_max_ns.  Relaxed atomics: each word stands for itself. */
+   within stall_max_ns.  Relaxed atomics, each word by itself, but for pair
+   V1: the time of a verdict is there before it counts as pending. */
 typedef struct tdm_vitals {
     uint32_t refusal;     /* 0 serving, else TDM_REFUSE_starting, _draining or _executor_down;
                              boot and the supervisor write */

@@ -157,11 +157,11 @@ static void answer_model(tdm_api_tile_t *t, tdm_call_t *c, const char *tail) {
 static const char *readiness(const tdm_api_tile_t *t, uint16_t *status) {
     const tdm_vitals_t *v = t->wires.vitals;
     uint32_t refusal = tdm_load_relaxed(&v->refusal);
+    uint32_t pending_cnt = tdm_load_acquire(&v->pending_cnt); /* V1: pairs with set_pending */
     int64_t since_ns = t->now_ns - tdm_load_relaxed(&v->progress_ns);
     *status = 503;
     if (refusal) return tdm_reason_name((tdm_reason_t)refusal);
-    if (tdm_load_relaxed(&v->pending_cnt) > 0 && since_ns > t->config.stall_max_ns)
-        return "stalled";
+    if (pending_cnt > 0 && since_ns > t->config.stall_max_ns) return "stalled";
     *status = 200;
     return "ready";
 }

@@ -6,10 +6,14 @@ static void discard(tdm_api_tile_t *t, uint32_t cause) {
     tdm_count(t->wires.block, TDM_METRIC_tokens_discarded_total, cause, 1);
 }
 
+/* set_pending says when something moved before it says that something
+   waits: /ready must not see a new request beside an old time. */
 static void set_pending(tdm_api_tile_t *t, tdm_slot_t *s, int is_pending) {
     if (s->is_pending == is_pending) return;
     s->is_pending = (uint16_t)is_pending;
-    (void)tdm_add_relaxed(&t->wires.vitals->pending_cnt, is_pending ? 1u : UINT32_MAX);
+    if (is_pending) tdm_store_relaxed(&t->wires.vitals->progress_ns, t->now_ns);
+    /* V1: pairs with the acquire in readiness */
+    (void)tdm_add_acq_rel(&t->wires.vitals->pending_cnt, is_pending ? 1u : UINT32_MAX);
 }
 
 static void on_accepted(tdm_api_tile_t *t, tdm_slot_t *s, const tdm_event_t *e) {

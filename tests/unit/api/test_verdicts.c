@@ -161,6 +161,21 @@ static void readiness_is_a_token_lately_or_nothing_pending(void **state) {
     rig_stop(&r);
 }
 
+/* A probe that is taken in the poll that accepts the first request after a
+   long silence. */
+static void readiness_does_not_blame_a_request_just_accepted(void **state) {
+    (void)state;
+    rig_t r;
+    rig_default(&r);
+    rig_start(&r);
+    r.now_ns += 100 * TDM_NS_PER_S;
+    (void)rig_post(&r, COMP, "{\"prompt\":\"a\",\"stream\":true}");
+    rig_accept(&r, submitted(&r));
+    assert_int_equal(rig_get(&r, "/ready")->x.head.status, 200);
+    assert_int_equal(r.vitals.pending_cnt, 1);
+    rig_stop(&r);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_status_waits_for_the_verdict),
@@ -168,6 +183,7 @@ int main(void) {
         cmocka_unit_test(full_tables_and_rings_are_answers),
         cmocka_unit_test(starting_and_draining_refuse_generation),
         cmocka_unit_test(readiness_is_a_token_lately_or_nothing_pending),
+        cmocka_unit_test(readiness_does_not_blame_a_request_just_accepted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
