@@ -130,8 +130,11 @@ static void poll_loading(tdm_supervisor_t *s, int64_t now_ns) {
     }
 }
 
+/* A life ends only after the tile took it up: an ack that is still 0 would
+   otherwise be read as the answer to its end. */
 static void poll_serving(tdm_supervisor_t *s, int64_t now_ns) {
-    if (tdm_load_acquire(&s->life->kill) == s->epoch) { /* L3: pairs with the tile's release */
+    if (tdm_load_acquire(&s->life->ack) != s->epoch) return; /* L2: pairs with the tile's release */
+    if (tdm_load_acquire(&s->life->kill) == s->epoch) {      /* L3: pairs with the tile's release */
         kill_executor(s);
         ended(s, now_ns);
     } else if (has_ended(s)) {

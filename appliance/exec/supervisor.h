@@ -60,7 +60,7 @@ typedef struct tdm_supervisor {
     uint32_t stop;        /* atomic, thread mode */
     uint32_t is_stopping;
     int64_t resume_ns;
-    int64_t window_ns; /* start of the window that restart_cnt counts in */
+    int64_t window_ns; /* start of the window that window_deaths counts in */
     uint32_t window_deaths;
     uint64_t exit_cnt; /* executors that ended by themselves */
     uint64_t kill_cnt; /* executors killed on request */

@@ -178,6 +178,25 @@ static void a_dead_executor_is_replaced_after_the_tile_let_go(void **state) {
     rig_close(&r);
 }
 
+static void a_life_that_nobody_took_up_is_not_ended(void **state) {
+    (void)state;
+    rig_t r;
+    int64_t begin_ns = tdm_clock_now_ns();
+    rig_open(&r, "good", 1, 3);
+    until(&r, TDM_SUPERVISOR_SERVING); /* returns before the tile acknowledged */
+    assert_int_equal(r.life.ack, 0);
+    (void)kill(r.sup.pid, SIGKILL);
+    while (tdm_clock_now_ns() - begin_ns < 50 * TDM_NS_PER_MS) {
+        assert_int_equal(tdm_supervisor_poll(&r.sup, tdm_clock_now_ns()), TDM_SUPERVISOR_SERVING);
+        assert_int_equal(r.life.epoch, 1);
+        (void)usleep(500);
+    }
+    until(&r, TDM_SUPERVISOR_ENDING);
+    until(&r, TDM_SUPERVISOR_SERVING);
+    assert_int_equal(r.life.epoch, 2);
+    rig_close(&r);
+}
+
 static void a_hung_executor_is_killed_when_asked(void **state) {
     (void)state;
     rig_t r;
@@ -251,6 +270,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(plans_come_back_in_order_from_a_thread),
         cmocka_unit_test(plans_come_back_in_order_from_a_process),
         cmocka_unit_test(a_dead_executor_is_replaced_after_the_tile_let_go),
+        cmocka_unit_test(a_life_that_nobody_took_up_is_not_ended),
         cmocka_unit_test(a_hung_executor_is_killed_when_asked),
         cmocka_unit_test(restarts_are_bounded),
         cmocka_unit_test(what_a_restart_cannot_mend_is_final),
