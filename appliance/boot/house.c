@@ -228,7 +228,8 @@ tdm_status_t tdm_house_run(tdm_house_t *h, tdm_error_t *err) {
         }
         if (stop > 1 || now_ns >= give_up_ns || (stop && is_drained(h))) return TDM_OK;
         if (tdm_mgmt_is_failed(&h->mgmt))
-            return tdm_error_set(err, TDM_ERR_CLOSED, "%s", h->supervisor.last.text);
+            return tdm_error_set(err, h->mgmt.was_ready ? TDM_ERR_CLOSED : TDM_ERR_INVAL, "%s",
+                                 h->supervisor.last.text);
         uint32_t work = tdm_mgmt_poll(&h->mgmt, now_ns);
         tdm_poller_t *p = &h->mgmt_loop.poller;
         if (!tdm_poller_may_sleep(p, work, now_ns)) continue;

@@ -75,7 +75,7 @@ TDM_MUST_USE tdm_status_t tdm_house_open(tdm_house_t *h, const tdm_config_t *con
 
 /* tdm_house_run is the management loop: until tdm_house_stop, then drains
    for at most sched.drain_ms.  CLOSED where the executor is gone for
-   good. */
+   good, INVAL where it never came to serve. */
 TDM_MUST_USE tdm_status_t tdm_house_run(tdm_house_t *h, tdm_error_t *err);
 
 /* tdm_house_stop asks run to drain and return; asked twice, at once.  Safe

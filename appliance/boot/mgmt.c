@@ -41,12 +41,9 @@ static void watch(tdm_mgmt_t *m, int64_t now_ns) {
     tdm_store_relaxed(&m->vitals->refusal, refusal(m, state));
     if (state == TDM_SUPERVISOR_LOADING) say_loading(m);
     if (state == before) return;
-    if (state == TDM_SUPERVISOR_SERVING) {
-        say_ready(m);
-        m->was_ready = 1;
-    } else if (state == TDM_SUPERVISOR_FAILED) {
-        tdm_log(TDM_LOG_ERROR, "exec", "given up: %s", m->supervisor->last.text);
-    }
+    if (state != TDM_SUPERVISOR_SERVING) return;
+    say_ready(m);
+    m->was_ready = 1;
 }
 
 static void publish(tdm_mgmt_t *m) {

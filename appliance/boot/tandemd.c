@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tandemd: the appliance.  Exit status: 0 stopped as asked, 1 it cannot
    run as configured (a supervisor should not restart it in a loop), 2
-   usage, 3 the executor is gone for good. */
+   usage, 3 the executor served and is gone for good. */
 
 #include "appliance/base/log.h"
 #include "appliance/boot/house.h"
 #include "appliance/config/config.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,8 +16,10 @@
 static tdm_house_t house;
 
 static void on_signal(int number) {
+    int saved = errno; /* the bell may write */
     (void)number;
     tdm_house_stop(&house);
+    errno = saved;
 }
 
 static void usage(FILE *f) {
@@ -85,7 +88,9 @@ int main(int argc, char **argv) {
     (void)sigaction(SIGINT, &sa, NULL);
     tdm_status_t st = tdm_house_run(&house, &err);
     if (st != TDM_OK) tdm_log(TDM_LOG_ERROR, "boot", "%s", err.text);
+    (void)signal(SIGTERM, SIG_IGN); /* the bell that the handler rings goes now */
+    (void)signal(SIGINT, SIG_IGN);
     tdm_house_close(&house);
     if (st == TDM_OK) tdm_log(TDM_LOG_INFO, "boot", "stopped");
-    return st == TDM_OK ? 0 : 3;
+    return st == TDM_OK ? 0 : st == TDM_ERR_CLOSED ? 3 : 1;
 }

@@ -60,7 +60,10 @@ int main(int argc, char **argv) {
         return 2;
     }
     (void)signal(SIGPIPE, SIG_IGN);
-    (void)signal(SIGINT, SIG_IGN); /* the terminal's ^C is tandemd's to handle */
+    /* A terminal's ^C and a service manager's stop reach the whole group;
+       they are tandemd's to handle, who ends this process after the drain. */
+    (void)signal(SIGINT, SIG_IGN);
+    (void)signal(SIGTERM, SIG_IGN);
     tdm_channel_t c;
     tdm_error_t err = {0};
     if (tdm_channel_attach(&c, atoi(argv[2]), atoi(argv[3]), atoi(argv[4]), &err) != TDM_OK) {

@@ -51,6 +51,11 @@ class Appliance:
                 raise
         self.dir.cleanup()
 
+    def children(self):
+        path = f"/proc/{self.process.pid}/task/{self.process.pid}/children"
+        with open(path, encoding="ascii") as f:
+            return [int(pid) for pid in f.read().split()]
+
     def log(self):
         with open(self.log_path, encoding="utf-8", errors="replace") as f:
             return f.read()

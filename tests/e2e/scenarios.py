@@ -212,14 +212,28 @@ def identities_hold():
 
 
 def sigterm_lets_streams_finish():
-    """SIGTERM: the open stream ends whole, new ones are refused, exit 0."""
+    """SIGTERM to the whole group: the open stream ends whole on the executor
+    that began it, exit 0."""
     with Appliance(BIN, NO_PORT) as a:
         c, r = a.stream("finish", 250)
         r.readline()
+        for pid in a.children():
+            os.kill(pid, signal.SIGTERM)
         a.process.send_signal(signal.SIGTERM)
         assert len(stream_ids(r)) > 200
         c.close()
         assert a.process.wait(15) == 0, a.log()
+        assert "signal 15" not in a.log() and "life 2" not in a.log(), a.log()
+
+
+def impatient_signals_end_it_in_order():
+    """However many SIGTERMs come, also while it takes itself apart: exit 0."""
+    with Appliance(BIN, NO_PORT) as a:
+        give_up = time.monotonic() + 15
+        while a.process.poll() is None and time.monotonic() < give_up:
+            a.process.send_signal(signal.SIGTERM)
+            time.sleep(0.0003)
+        assert a.process.returncode == 0, (a.process.returncode, a.log())
 
 
 def starts_are_refused_in_one_line():
@@ -235,6 +249,8 @@ def starts_are_refused_in_one_line():
     refused({"model.path": "dummy:giant"}, "giant", 1)
     refused({**NO_PORT, "api.context": 100000}, "context", 1)
     refused({**NO_PORT, "exec.kv_pages": 1}, "KV pool", 1)
+    refused({**NO_PORT, "exec.kv_pages": 67108864}, "map", 1)  # seen by the executor
+    refused({**NO_PORT, "http.connections": 16385}, "http.connections", 2)
     refused({"port.mbufs": 1048576}, "hugepages", 1)
     refused({**NO_PORT, "http.address": "192.0.2.1"}, "192.0.2.1", 1)
     with Appliance(BIN, NO_PORT) as a:
