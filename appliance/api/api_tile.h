@@ -61,7 +61,8 @@ typedef struct tdm_vitals {
     uint32_t refusal;     /* 0 serving, else TDM_REFUSE_starting, _draining or _executor_down;
                              boot and the supervisor write */
     uint32_t pending_cnt; /* requests between verdict and END; api tiles write */
-    int64_t progress_ns;  /* newest verdict or token of any request; api tiles write */
+    int64_t progress_ns;  /* newest verdict or token of any request, or end of an iteration;
+                             api tiles and boot write */
 } tdm_vitals_t;
 
 /* tdm_api_document_fn fills buf with a document for GET path, and returns

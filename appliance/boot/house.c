@@ -189,8 +189,11 @@ tdm_status_t tdm_house_open(tdm_house_t *h, const tdm_config_t *config, const ch
         tdm_house_close(h);
         return st;
     }
-    h->mgmt = (tdm_mgmt_t){
-        .wires = &h->wires, .supervisor = &h->supervisor, .http1 = h->http1, .vitals = &h->vitals};
+    h->mgmt = (tdm_mgmt_t){.wires = &h->wires,
+                           .supervisor = &h->supervisor,
+                           .sched = h->sched,
+                           .http1 = h->http1,
+                           .vitals = &h->vitals};
     h->mgmt_loop = (tdm_tile_t){
         .name = "mgmt", .ctx = &h->mgmt, .poll = tdm_mgmt_poll, .next_ns = tdm_mgmt_next_ns};
     tdm_poller_init(&h->mgmt_loop.poller, TDM_POLL_ADAPTIVE,

@@ -35,10 +35,19 @@ static uint32_t refusal(const tdm_mgmt_t *m, tdm_supervisor_state_t state) {
     return m->was_ready ? TDM_REFUSE_executor_down : TDM_REFUSE_starting;
 }
 
+/* note_progress: an iteration that ended is progress for /ready, though it
+   may have been one of many of a long prompt. */
+static void note_progress(tdm_mgmt_t *m) {
+    int64_t ns = tdm_sched_tile_progress_ns(m->sched);
+    if (ns > tdm_load_relaxed(&m->vitals->progress_ns))
+        tdm_store_relaxed(&m->vitals->progress_ns, ns);
+}
+
 static void watch(tdm_mgmt_t *m, int64_t now_ns) {
     tdm_supervisor_state_t before = m->supervisor->state;
     tdm_supervisor_state_t state = tdm_supervisor_poll(m->supervisor, now_ns);
     tdm_store_relaxed(&m->vitals->refusal, refusal(m, state));
+    note_progress(m);
     if (state == TDM_SUPERVISOR_LOADING) say_loading(m);
     if (state == before) return;
     if (state != TDM_SUPERVISOR_SERVING) return;

@@ -11,10 +11,12 @@
 #include "appliance/boot/wires.h"
 #include "appliance/exec/supervisor.h"
 #include "net/http1/http1.h"
+#include "scheduler/tile/sched_tile.h"
 
 typedef struct tdm_mgmt {
     tdm_wires_t *wires;
     tdm_supervisor_t *supervisor;
+    const tdm_sched_tile_t *sched;
     tdm_http1_t *http1;
     tdm_vitals_t *vitals;
     int64_t watch_ns;   /* next look at the executor */

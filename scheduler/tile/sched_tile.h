@@ -88,6 +88,11 @@ TDM_MUST_USE tdm_status_t tdm_sched_tile_live_set(tdm_sched_tile_t *t, const tdm
    drained. */
 uint32_t tdm_sched_tile_pending(const tdm_sched_tile_t *t);
 
+/* tdm_sched_tile_progress_ns: the poll that took the newest result, 0
+   before the first.  A long prompt moves for many iterations before
+   anyone sees a token of it. */
+int64_t tdm_sched_tile_progress_ns(const tdm_sched_tile_t *t);
+
 /* tdm_sched_tile_publish copies gauges and totals to the block now; poll
    does it 20 times a second.  Tile's thread. */
 void tdm_sched_tile_publish(tdm_sched_tile_t *t);

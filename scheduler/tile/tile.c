@@ -102,6 +102,7 @@ static uint32_t take_results(tdm_sched_tile_t *t) {
             continue;
         }
         tdm_sched_result(t->core, t->now_ns, t->w.result[slot]);
+        tdm_store_relaxed(&t->progress_ns, t->now_ns);
         tdm_sched_tile_count_result(t, t->w.result[slot]);
         t->slot_busy &= ~(1u << slot);
     }
@@ -208,4 +209,8 @@ tdm_status_t tdm_sched_tile_live_set(tdm_sched_tile_t *t, const tdm_sched_live_t
 
 uint32_t tdm_sched_tile_pending(const tdm_sched_tile_t *t) {
     return tdm_load_relaxed(&t->pending);
+}
+
+int64_t tdm_sched_tile_progress_ns(const tdm_sched_tile_t *t) {
+    return tdm_load_relaxed(&t->progress_ns);
 }

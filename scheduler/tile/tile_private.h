@@ -24,6 +24,7 @@ struct tdm_sched_tile {
     tdm_sched_live_t live;
     uint32_t live_ack TDM_ALIGNED(TDM_CACHE_LINE); /* L5: the last one taken */
     uint32_t pending;
+    int64_t progress_ns;
 };
 
 /* publish.c: what one finished iteration adds to the block. */

@@ -386,8 +386,20 @@ static void the_block_tells_what_happened(void **state) {
     submit(1, 5);
     run(60);
     assert_int_equal(metric(TDM_METRIC_hybrid_iterations_total, TDM_LABEL_HYBRID_fallback), 1);
-    assert_int_equal(
-        metric(TDM_METRIC_fallbacks_total, tdm_label_reason(TDM_FALLBACK_operator)), 1);
+    assert_int_equal(metric(TDM_METRIC_fallbacks_total, tdm_label_reason(TDM_FALLBACK_operator)),
+                     1);
+}
+
+static void a_result_taken_is_progress(void **state) {
+    (void)state;
+    begin_life(1);
+    submit(0, 2);
+    poll();
+    assert_int_equal(tdm_sched_tile_progress_ns(tile), 0);
+    assert_true(execute());
+    now_ns += TDM_NS_PER_S;
+    poll();
+    assert_int_equal(tdm_sched_tile_progress_ns(tile), now_ns);
 }
 
 static void a_missing_wire_is_named_at_start(void **state) {
@@ -416,6 +428,7 @@ int main(void) {
         CASE(drain_refuses_and_pending_reaches_zero),
         CASE(a_live_change_is_taken_once_and_a_second_waits),
         CASE(the_block_tells_what_happened),
+        CASE(a_result_taken_is_progress),
         CASE(a_missing_wire_is_named_at_start),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
