@@ -50,7 +50,6 @@ static void on_leaver_locked(tdm_http1_t *d, link_t *l) {
     }
     tdm_http1_slot_gone_locked(d, s);
     tdm_http1_slot_resume_locked(s);
-    tdm_count(d->wires.poll_block, TDM_METRIC_disconnects_total, TDM_LABEL_DOOR_http1, 1);
 }
 
 static uint32_t take_leavers(tdm_http1_t *d) {

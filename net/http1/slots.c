@@ -108,6 +108,9 @@ void tdm_http1_slot_detach(tdm_http1_t *d, slot_t *s, int is_cut) {
     s->link->slot = NULL;
     s->link = NULL;
     s->is_suspended = 0;
+    /* Seen to leave with the answer whole: that was no early end. */
+    if (is_cut && s->is_gone)
+        tdm_count(d->wires.block, TDM_METRIC_disconnects_total, TDM_LABEL_DOOR_http1, 1);
     if (is_cut) tdm_http1_slot_gone_locked(d, s);
     tdm_http1_slot_release_locked(d, s);
     (void)pthread_mutex_unlock(&d->lock);

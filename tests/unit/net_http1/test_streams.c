@@ -223,6 +223,19 @@ static void an_aborted_stream_is_cut(void **state) {
     assert_int_equal(rig_counter(rig, TDM_METRIC_disconnects_total, TDM_LABEL_DOOR_http1), 0);
 }
 
+/* The client's FIN may be seen before the library says that it is done. */
+static void leaving_after_the_last_byte_is_no_disconnect(void **state) {
+    (void)state;
+    for (int i = 0; i < 300; i++) {
+        int fd = client_connect(rig);
+        client_send(fd, "GET /big?10 HTTP/1.1\r\n" END);
+        has(client_read(fd, "abcdefghij", NULL), "abcdefghij");
+        (void)close(fd);
+    }
+    assert_true(rig_wait_idle(rig));
+    assert_int_equal(rig_counter(rig, TDM_METRIC_disconnects_total, TDM_LABEL_DOOR_http1), 0);
+}
+
 static void an_end_without_a_head_closes(void **state) {
     (void)state;
     assert_string_equal(client_ask(rig, "GET /headless HTTP/1.1\r\n" HOST "\r\n"), "");
@@ -360,6 +373,7 @@ int main(void) {
         CASE(a_slow_reader_costs_only_its_own_pipe),
         CASE(large_answers_are_byte_exact),
         CASE(an_aborted_stream_is_cut),
+        CASE(leaving_after_the_last_byte_is_no_disconnect),
         CASE(an_end_without_a_head_closes),
         CASE(a_stale_word_is_counted_and_dropped),
         CASE(closing_the_door_cuts_what_is_open),
