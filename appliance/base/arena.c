@@ -122,6 +122,10 @@ tdm_status_t tdm_arena_open(tdm_arena_t *a, tdm_arena_kind_t kind, uint64_t sz, 
         a->fd = -1;
         return st;
     }
+    /* A fork (the executor's start) would make every private page of ours
+       read-only until the next write: a fault and a copy on a polling tile. */
+    if (kind == TDM_ARENA_PLAIN || kind == TDM_ARENA_HUGE)
+        (void)madvise(a->base, a->sz, MADV_DONTFORK);
     a->page_sz = page_size_of(a->base);
     if (is_huge && a->page_sz < (uint64_t)page) {
         uint64_t got = a->page_sz;

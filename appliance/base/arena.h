@@ -14,6 +14,7 @@
 
    The page size really got is read back (a hugepage request can fall back
    in silence) and kept in page_sz for the metrics.
+   A forked child does not inherit PLAIN and HUGE.
    Ownership: the creator closes; an attached process closes its own view.
    Offsets, never pointers, cross processes. */
 

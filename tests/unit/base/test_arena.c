@@ -7,6 +7,8 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -80,12 +82,33 @@ static void hugepages_are_real_where_the_pool_has_some(void **state) {
     }
 }
 
+/* Seen from a child: what it does not inherit can be neither read nor made
+   read-only for its parent. */
+static void private_memory_is_not_shared_with_a_fork(void **state) {
+    (void)state;
+    const tdm_arena_kind_t kind[] = {TDM_ARENA_PLAIN, TDM_ARENA_SHARED};
+    for (int i = 0; i < 2; i++) {
+        tdm_arena_t a;
+        tdm_error_t err = {0};
+        assert_int_equal(tdm_arena_open(&a, kind[i], 1 << 16, &err), TDM_OK);
+        a.base[0] = 1;
+        pid_t pid = fork();
+        if (pid == 0) _exit(msync(a.base, 4096, MS_ASYNC) == 0);
+        int status = 0;
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        assert_true(WIFEXITED(status));
+        assert_int_equal(WEXITSTATUS(status), kind[i] == TDM_ARENA_SHARED);
+        tdm_arena_close(&a);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(plain_memory_is_zeroed_aligned_and_bounded),
         cmocka_unit_test(shared_memory_is_seen_through_its_descriptor),
         cmocka_unit_test(too_many_hugepages_are_refused_in_one_line),
         cmocka_unit_test(hugepages_are_real_where_the_pool_has_some),
+        cmocka_unit_test(private_memory_is_not_shared_with_a_fork),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
