@@ -73,7 +73,8 @@ static void publish(tdm_mgmt_t *m) {
     tdm_hugepages_read(&page_sz, &total, &avail);
     tdm_gauge_set(b, TDM_METRIC_hugepages, TDM_LABEL_HUGEPAGE_total, total);
     tdm_gauge_set(b, TDM_METRIC_hugepages, TDM_LABEL_HUGEPAGE_free, avail);
-    tdm_wires_publish(m->wires);
+    const tdm_channel_t *c = m->supervisor->channel;
+    tdm_wires_publish(m->wires, c->plans, c->results);
 }
 
 uint32_t tdm_mgmt_poll(void *ctx, int64_t now_ns) {

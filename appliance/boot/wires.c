@@ -100,15 +100,23 @@ void tdm_wires_close(tdm_wires_t *w) {
     tdm_arena_close(&w->arena);
 }
 
-/* One label of the ring metrics sums all rings of that name. */
+/* One label of the ring metrics sums all lanes of all rings of that name;
+   the high water is that of the fullest lane. */
 typedef struct reading {
     uint64_t entries, capacity, high_water, full;
 } reading_t;
 
+static void add_lane(reading_t *r, const tdm_lane_t *lane) {
+    r->entries += tdm_lane_cnt(lane);
+    r->capacity += tdm_lane_depth(lane);
+    r->high_water = TDM_MAX(r->high_water, (uint64_t)tdm_lane_high_water(lane));
+    r->full += tdm_lane_full_cnt(lane);
+}
+
 static void add(reading_t *r, const tdm_ring_t *ring_) {
     r->entries += tdm_ring_cnt(ring_);
     r->capacity += tdm_ring_capacity(ring_);
-    r->high_water += tdm_ring_high_water(ring_);
+    r->high_water = TDM_MAX(r->high_water, (uint64_t)tdm_ring_high_water(ring_));
     r->full += tdm_ring_full_cnt(ring_);
 }
 
@@ -119,10 +127,10 @@ static void put(tdm_block_t *b, uint32_t label, const reading_t *r) {
     tdm_count_to(b, TDM_METRIC_ring_enqueue_failures_total, label, r->full);
 }
 
-void tdm_wires_publish(const tdm_wires_t *w) {
+void tdm_wires_publish(const tdm_wires_t *w, const tdm_lane_t *plans, const tdm_lane_t *results) {
     tdm_block_t *b = w->block[TDM_BLOCK_MGMT];
     reading_t exchange = {0}, hangup = {0}, egress = {0}, request = {0}, control = {0};
-    reading_t event = {0};
+    reading_t event = {0}, plan = {0}, result = {0};
     for (uint32_t k = 0; k < w->api_cnt; k++) {
         add(&exchange, &w->arrivals[k]);
         add(&hangup, &w->hangups[k]);
@@ -131,10 +139,14 @@ void tdm_wires_publish(const tdm_wires_t *w) {
     for (uint32_t d = 0; d < w->door_cnt; d++) add(&egress, &w->egress[d]);
     add(&request, &w->requests);
     add(&control, &w->controls);
+    add_lane(&plan, plans);
+    add_lane(&result, results);
     put(b, TDM_LABEL_RING_exchange, &exchange);
     put(b, TDM_LABEL_RING_hangup, &hangup);
     put(b, TDM_LABEL_RING_egress, &egress);
     put(b, TDM_LABEL_RING_request, &request);
     put(b, TDM_LABEL_RING_control, &control);
     put(b, TDM_LABEL_RING_event, &event);
+    put(b, TDM_LABEL_RING_plan, &plan);
+    put(b, TDM_LABEL_RING_result, &result);
 }

@@ -62,8 +62,10 @@ TDM_MUST_USE tdm_status_t tdm_wires_open(tdm_wires_t *w, const tdm_wires_config_
 /* tdm_wires_close gives all of it back, after the last tile stopped. */
 void tdm_wires_close(tdm_wires_t *w);
 
-/* tdm_wires_publish copies depth, high water and refusals of every ring
-   into the management block. */
-void tdm_wires_publish(const tdm_wires_t *w);
+/* tdm_wires_publish copies depth, high water and refusals of every ring,
+   and of the two lanes of the channel to the executor, into the management
+   block.  The channel's lanes count anew in every life.  By the thread that
+   formats them. */
+void tdm_wires_publish(const tdm_wires_t *w, const tdm_lane_t *plans, const tdm_lane_t *results);
 
 #endif /* TDM_BOOT_WIRES_H */

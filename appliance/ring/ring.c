@@ -46,7 +46,7 @@ uint32_t tdm_ring_capacity(const tdm_ring_t *r) {
 
 uint32_t tdm_ring_high_water(const tdm_ring_t *r) {
     uint32_t n = 0;
-    for (uint32_t i = 0; i < r->lane_cnt; i++) n += tdm_lane_high_water(r->lane[i]);
+    for (uint32_t i = 0; i < r->lane_cnt; i++) n = TDM_MAX(n, tdm_lane_high_water(r->lane[i]));
     return n;
 }
 

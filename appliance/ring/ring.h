@@ -42,7 +42,7 @@ TDM_MUST_USE int tdm_ring_pop(tdm_ring_t *r, void *elem);
 /* Sums over the lanes, for metrics; any thread. */
 uint32_t tdm_ring_cnt(const tdm_ring_t *r);
 uint32_t tdm_ring_capacity(const tdm_ring_t *r);
-uint32_t tdm_ring_high_water(const tdm_ring_t *r); /* sum of the lanes' marks: an upper bound */
+uint32_t tdm_ring_high_water(const tdm_ring_t *r); /* no sum: of the lane that held most */
 uint64_t tdm_ring_full_cnt(const tdm_ring_t *r);
 
 TDM_END_DECLS

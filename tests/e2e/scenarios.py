@@ -197,6 +197,10 @@ def identities_hold():
             inf = sum(v for k, v in m.items() if k.startswith(f"tandem_{h}_seconds_bucket")
                       and 'le="+Inf"' in k)
             assert inf == pick(f"tandem_{h}_seconds_count"), h
+        for ring in ("request", "egress", "plan", "result"):
+            label = f'ring="{ring}"'
+            assert 0 < pick("tandem_ring_high_watermark_entries", label) <= \
+                pick("tandem_ring_capacity_entries", label), ring
         # a reply that does not stream has no first token of its own, only an end
         assert pick("tandem_ttft_seconds_count") == 1, pick("tandem_ttft_seconds_count")
         assert pick("tandem_e2e_seconds_count") == 13, pick("tandem_e2e_seconds_count")

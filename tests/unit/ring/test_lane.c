@@ -90,6 +90,7 @@ static void a_busy_producer_cannot_starve_another(void **state) {
     assert_true(tdm_ring_push(&r, 2, &two));
     assert_int_equal(tdm_ring_cnt(&r), 10);
     assert_int_equal(tdm_ring_capacity(&r), 24);
+    assert_int_equal(tdm_ring_high_water(&r), 8);
     const uint64_t want[] = {100, 200, 300, 101, 102};
     for (int i = 0; i < 5; i++) {
         assert_true(tdm_ring_pop(&r, &v));
