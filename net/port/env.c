@@ -23,13 +23,9 @@
    buffer, and its slot in the free ring. */
 #define MBUF_OVERHEAD_SZ 256u
 
-static uint32_t mbuf_data_room(uint16_t mtu) {
-    uint32_t frame_sz = TDM_MAX((uint32_t)mtu + 18u, 2048u);
-    return TDM_PORT_HEADROOM + (uint32_t)tdm_size_align(frame_sz, 64);
-}
-
 uint32_t tdm_port_memory_mb(uint32_t mbuf_cnt, uint16_t mtu) {
-    uint64_t each = sizeof(struct rte_mbuf) + mbuf_data_room(mtu) + MBUF_OVERHEAD_SZ;
+    uint64_t each =
+        sizeof(struct rte_mbuf) + TDM_PORT_HEADROOM + port_frame_room(mtu) + MBUF_OVERHEAD_SZ;
     return (uint32_t)tdm_ceil_div(mbuf_cnt * each, MIB) + ENV_OWN_MIB;
 }
 
@@ -74,6 +70,8 @@ tdm_status_t tdm_port_env_start(const tdm_port_env_config_t *config, tdm_error_t
     snprintf(cpu, sizeof cpu, "%u", first_cpu(&before));
 
     char program[] = "tandem", no_pci[] = "--no-pci", va[] = "--iova-mode=va";
+    char allow[48];
+    snprintf(allow, sizeof allow, "--allow=%.32s", config->pci != NULL ? config->pci : "");
     char no_telemetry[] = "--no-telemetry", lcore[] = "-l", m[] = "-m";
     char pages_huge[] = "--in-memory", pages_plain[] = "--no-huge";
     char no_shconf[] = "--no-shconf";
@@ -84,13 +82,17 @@ tdm_status_t tdm_port_env_start(const tdm_port_env_config_t *config, tdm_error_t
                     memory,
                     lcore,
                     cpu,
-                    no_pci,
-                    va,
+                    config->pci != NULL ? allow : no_pci,
                     no_telemetry,
                     no_shconf,
                     prefix,
                     config->is_debug ? loud : quiet,
+                    va, /* the last: see below */
                     NULL};
+    /* With a PCI device EAL chooses the addresses: vfio-pci takes virtual
+       ones, uio needs physical ones. */
+    int argc = (int)TDM_COUNT_OF(argv) - (config->pci != NULL ? 2 : 1);
+    argv[argc] = NULL;
     if (!config->is_debug) rte_log_set_global_level(RTE_LOG_ERR);
     /* The TAP driver learns of frames by a real-time signal to the process
        (DPDK tap_intr: SIGIO's successor through F_SETSIG).  EAL's own
@@ -100,7 +102,7 @@ tdm_status_t tdm_port_env_start(const tdm_port_env_config_t *config, tdm_error_t
     sigemptyset(&real_time);
     for (int i = SIGRTMIN; i <= SIGRTMAX; i++) sigaddset(&real_time, i);
     pthread_sigmask(SIG_UNBLOCK, &real_time, &mask_before);
-    int rc = rte_eal_init((int)TDM_COUNT_OF(argv) - 1, argv);
+    int rc = rte_eal_init(argc, argv);
     pthread_sigmask(SIG_SETMASK, &mask_before, NULL);
     pthread_setaffinity_np(pthread_self(), sizeof before, &before);
     if (rc < 0)

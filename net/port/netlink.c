@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Two questions to the kernel over rtnetlink (rtnetlink(7)): add an
-   address, list the routes.  Boot time only. */
+/* Questions to the kernel over rtnetlink (rtnetlink(7)): add an address,
+   take an XDP program off, list the routes.  Boot time only. */
 
 #include "net/port/port_private.h"
 
 #include <errno.h>
 #include <linux/if_addr.h>
+#include <linux/if_link.h>
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
 #include <string.h>
@@ -32,16 +33,55 @@ static void attr_put(struct nlmsghdr *h, uint16_t type, const void *data, uint16
     h->nlmsg_len = NLMSG_ALIGN(h->nlmsg_len) + (uint32_t)RTA_ALIGN(a->rta_len);
 }
 
+/* ask sends one request and waits for the kernel's word: 0 or an errno. */
+static int ask(const struct nlmsghdr *req) {
+    union {
+        struct nlmsghdr h;
+        char bytes[1024];
+    } answer;
+    int fd = netlink_open();
+    if (fd < 0) return errno;
+    int rc = 0;
+    if (send(fd, req, req->nlmsg_len, 0) < 0) rc = errno;
+    if (rc == 0) {
+        ssize_t n = recv(fd, &answer, sizeof answer, 0);
+        if (n < 0)
+            rc = errno;
+        else if (!NLMSG_OK(&answer.h, (uint32_t)n) || answer.h.nlmsg_type != NLMSG_ERROR)
+            rc = EPROTO;
+        else
+            rc = -((struct nlmsgerr *)NLMSG_DATA(&answer.h))->error;
+    }
+    close(fd);
+    return rc;
+}
+
+int netlink_xdp_detach(uint32_t if_idx) {
+    struct {
+        struct nlmsghdr h;
+        struct ifinfomsg m;
+        char attrs[64];
+    } req;
+    const int32_t none = -1;
+    struct {
+        struct rtattr head;
+        int32_t fd;
+    } nest = {{.rta_len = RTA_LENGTH(sizeof none), .rta_type = IFLA_XDP_FD}, none};
+    memset(&req, 0, sizeof req);
+    req.h.nlmsg_len = NLMSG_LENGTH(sizeof req.m);
+    req.h.nlmsg_type = RTM_SETLINK;
+    req.h.nlmsg_flags = NLM_F_REQUEST | NLM_F_ACK;
+    req.m.ifi_index = (int)if_idx;
+    attr_put(&req.h, IFLA_XDP | NLA_F_NESTED, &nest, sizeof nest);
+    return ask(&req.h);
+}
+
 int netlink_address_add(uint32_t if_idx, const tap_address_t *a) {
     struct {
         struct nlmsghdr h;
         struct ifaddrmsg m;
         char attrs[128];
     } req;
-    union {
-        struct nlmsghdr h;
-        char bytes[1024];
-    } answer;
     uint16_t sz = a->family == AF_INET ? 4 : 16;
     memset(&req, 0, sizeof req);
     req.h.nlmsg_len = NLMSG_LENGTH(sizeof req.m);
@@ -55,22 +95,7 @@ int netlink_address_add(uint32_t if_idx, const tap_address_t *a) {
     if (a->family == AF_INET6) req.m.ifa_flags = IFA_F_NODAD;
     attr_put(&req.h, IFA_LOCAL, a->addr, sz);
     attr_put(&req.h, IFA_ADDRESS, a->addr, sz);
-
-    int fd = netlink_open();
-    if (fd < 0) return errno;
-    int rc = 0;
-    if (send(fd, &req, req.h.nlmsg_len, 0) < 0) rc = errno;
-    if (rc == 0) {
-        ssize_t n = recv(fd, &answer, sizeof answer, 0);
-        if (n < 0)
-            rc = errno;
-        else if (!NLMSG_OK(&answer.h, (uint32_t)n) || answer.h.nlmsg_type != NLMSG_ERROR)
-            rc = EPROTO;
-        else
-            rc = -((struct nlmsgerr *)NLMSG_DATA(&answer.h))->error;
-    }
-    close(fd);
-    return rc;
+    return ask(&req.h);
 }
 
 /* route_read takes one route message apart; 1 when it is one to show. */

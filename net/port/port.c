@@ -16,10 +16,17 @@ _Static_assert(TDM_PORT_HEADROOM == RTE_PKTMBUF_HEADROOM, "headroom is a build o
 #define TX_ATTEMPT_MAX 8u
 
 static const port_ops_t kind_ops[TDM_PORT_KIND_CNT] = {
-    [TDM_PORT_TAP] = {"tap", ethdev_open_tap, ethdev_close, ethdev_rx, ethdev_tx, ethdev_stats},
+    [TDM_PORT_TAP] = {"tap", ethdev_open_tap, ethdev_close, ethdev_rx, ethdev_tx, ethdev_stats,
+                      ethdev_is_up_tap},
     [TDM_PORT_PCAP] = {"pcap", ethdev_open_pcap, ethdev_close, ethdev_rx, ethdev_tx, ethdev_stats},
     [TDM_PORT_WIRE] = {"wire", wire_open, wire_close, wire_rx, wire_tx, wire_stats},
     [TDM_PORT_NULL] = {"null", ethdev_open_null, ethdev_close, ethdev_rx, ethdev_tx, ethdev_stats},
+    [TDM_PORT_AF_PACKET] = {"af_packet", ethdev_open_af_packet, ethdev_close, ethdev_rx, ethdev_tx,
+                            ethdev_stats, ethdev_is_up_netdev},
+    [TDM_PORT_AF_XDP] = {"af_xdp", ethdev_open_af_xdp, ethdev_close, ethdev_rx, ethdev_tx,
+                         ethdev_stats, ethdev_is_up_netdev},
+    [TDM_PORT_PCI] = {"pci", ethdev_open_pci, ethdev_close, ethdev_rx, ethdev_tx, ethdev_stats,
+                      ethdev_is_up_pci},
     [TDM_PORT_CHAOS] = {"chaos", chaos_open, chaos_close, chaos_rx, chaos_tx, chaos_stats},
 };
 
@@ -46,16 +53,25 @@ static tdm_status_t config_check(const tdm_port_config_t *c, tdm_error_t *err) {
     if (c->rx_desc < 32 || c->tx_desc < 32 || c->rx_desc > 4096 || c->tx_desc > 4096)
         return tdm_error_set(err, TDM_ERR_INVAL, "port: %u and %u descriptors, outside 32..4096",
                              c->rx_desc, c->tx_desc);
-    uint32_t least = (uint32_t)c->rx_desc + c->tx_desc + 2 * TDM_PORT_BURST_MAX;
+    uint32_t queues = TDM_MAX(c->rx_queues, (uint16_t)1);
+    if (queues > TDM_PORT_RX_QUEUE_MAX)
+        return tdm_error_set(err, TDM_ERR_INVAL, "port: %u receive queues, over %u", queues,
+                             TDM_PORT_RX_QUEUE_MAX);
+    uint32_t least = queues * c->rx_desc + c->tx_desc + 2 * TDM_PORT_BURST_MAX;
     if (c->mbuf_cnt < least || c->mbuf_cnt > 1u << 20)
         return tdm_error_set(err, TDM_ERR_INVAL, "port: %u packet buffers, outside %u..%u",
                              c->mbuf_cnt, least, 1u << 20);
     return TDM_OK;
 }
 
+uint32_t port_frame_room(uint16_t mtu) {
+    uint32_t room = 2048;
+    while (room < mtu + 128u) room *= 2;
+    return room;
+}
+
 static tdm_status_t pool_make(tdm_port_t *p, tdm_error_t *err) {
-    uint32_t frame_sz = TDM_MAX((uint32_t)p->c.mtu + 18u, 2048u);
-    uint32_t room = TDM_PORT_HEADROOM + (uint32_t)tdm_size_align(frame_sz, 64);
+    uint32_t room = TDM_PORT_HEADROOM + port_frame_room(p->c.mtu);
     char name[RTE_MEMPOOL_NAMESIZE];
     snprintf(name, sizeof name, "packets-%.16s", p->vdev_name);
     /* One tile takes and gives; before it runs, main alone does. */
@@ -75,6 +91,7 @@ tdm_status_t tdm_port_open(const tdm_port_config_t *config, tdm_port_t **out, td
     p->c = *config;
     p->ops = &kind_ops[config->kind];
     p->rx_fd = -1;
+    p->rx_queue_cnt = TDM_MAX(config->rx_queues, (uint16_t)1);
     if (config->kind == TDM_PORT_CHAOS) p->under = &kind_ops[config->chaos.under];
     const port_ops_t *device = p->under != NULL ? p->under : p->ops;
     snprintf(p->vdev_name, sizeof p->vdev_name, "net_%s%u", device->name, opened++);
@@ -92,7 +109,8 @@ tdm_status_t tdm_port_open(const tdm_port_config_t *config, tdm_port_t **out, td
 uint32_t tdm_port_close(tdm_port_t *p) {
     if (p == NULL) return 0;
     p->ops->close(p);
-    uint32_t leaked = p->pool != NULL ? rte_mempool_in_use_count(p->pool) : 0;
+    uint32_t used = p->pool != NULL ? rte_mempool_in_use_count(p->pool) : 0;
+    uint32_t leaked = used > p->kept ? used - p->kept : 0;
     rte_mempool_free(p->pool);
     free(p);
     return leaked;
@@ -104,6 +122,11 @@ void tdm_port_mac(const tdm_port_t *p, uint8_t mac[6]) {
 
 int tdm_port_rx_fd(const tdm_port_t *p) {
     return p->rx_fd;
+}
+
+int tdm_port_is_up(tdm_port_t *p) {
+    const port_ops_t *device = p->under != NULL ? p->under : p->ops;
+    return device->is_up == NULL || device->is_up(p);
 }
 
 /* --- hot path ------------------------------------------------------- */

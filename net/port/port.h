@@ -6,13 +6,22 @@
    way into and out of the machine on the data path.  This room and
    net/tile are the only ones that see DPDK.
 
-     kind   what it is                                  for
-     tap    net_tap: an interface of the kernel, with   default, demo
-            an address on the kernel's side
-     pcap   net_pcap, file to file                      golden tests
-     wire   two rings in this process                   tests of the tile
-     null   net_null: receives zeros, sends nowhere     benches
-     chaos  bad weather around any of the others        tests of loss
+     kind       what it is                              for
+     tap        net_tap: an interface of the kernel,    default, demo
+                with an address on the kernel's side
+     pcap       net_pcap, file to file                  golden tests
+     wire       two rings in this process               tests of the tile
+     null       net_null: receives zeros                benches
+     af_packet  net_af_packet: an interface that        a NIC without a
+                exists; the kernel sees every frame     driver in DPDK
+                too, so it must have no address there
+     af_xdp     net_af_xdp: the same, taken away from   the same, faster
+                the kernel before its stack; root only
+     pci        a NIC bound to vfio-pci or uio          production
+     chaos      bad weather around any of the others    tests of loss
+
+   An af_xdp port that was killed leaves its XDP program on the interface:
+   it lets frames through to the kernel, and the next open takes it off.
 
    A new kind is one value of the enum and one row of port.c's table.
 
@@ -25,14 +34,17 @@
    so every mbuf must be back before tdm_port_close.
    Threads: rx, tx and alloc from the port's one tile (the pool has one
    taker and one giver); open and close from main while no tile runs.
-   Limits: one queue each way; single-segment frames; bounded bursts. */
+   Limits: one queue to send; up to TDM_PORT_RX_QUEUE_MAX to receive, all
+   polled by the one tile, so nothing has to be steered; single-segment
+   frames; bounded bursts. */
 
 #include "appliance/base/status.h"
 
 struct rte_mbuf;
 
-#define TDM_PORT_BURST_MAX 32u
-#define TDM_PORT_NAME_MAX  16u /* IFNAMSIZ, the terminating zero included */
+#define TDM_PORT_BURST_MAX    32u
+#define TDM_PORT_NAME_MAX     16u /* IFNAMSIZ, the terminating zero included */
+#define TDM_PORT_RX_QUEUE_MAX 8u
 
 /* --- the environment ------------------------------------------------ */
 
@@ -42,6 +54,7 @@ typedef struct tdm_port_env_config {
     uint8_t is_debug;   /* let EAL talk on stderr */
     uint16_t reserved;
     const char *file_prefix; /* NULL: "tandem"; nothing is shared under it */
+    const char *pci;         /* the one PCI address to take; NULL: none, no scan */
 } tdm_port_env_config_t;
 
 /* tdm_port_memory_mb: what a port with mbuf_cnt buffers of mtu bytes
@@ -66,6 +79,9 @@ typedef enum tdm_port_kind {
     TDM_PORT_PCAP,
     TDM_PORT_WIRE,
     TDM_PORT_NULL,
+    TDM_PORT_AF_PACKET,
+    TDM_PORT_AF_XDP,
+    TDM_PORT_PCI,
     TDM_PORT_CHAOS,
     TDM_PORT_KIND_CNT
 } tdm_port_kind_t;
@@ -76,8 +92,8 @@ const char *tdm_port_kind_name(tdm_port_kind_t kind);
 /* tdm_port_kind_parse: NOT_FOUND where no kind has this name. */
 TDM_MUST_USE tdm_status_t tdm_port_kind_parse(const char *name, tdm_port_kind_t *out);
 
-/* Bad weather, both ways and for each frame on its own: shares in millionths, drawn from
-   one seed.  Time is counted in calls of tdm_port_rx, so that a run can be
+/* Bad weather, both ways and for each frame on its own: shares in
+   millionths, drawn from one seed.  Time is counted in calls of tdm_port_rx, so that a run can be
    repeated.  At most 64 frames are held back in each direction. */
 typedef struct tdm_port_chaos {
     tdm_port_kind_t under; /* the kind that carries the frames; not chaos */
@@ -95,12 +111,15 @@ typedef struct tdm_port_config {
     uint16_t mtu;     /* bytes of an IP packet, 1280..9000 */
     uint16_t rx_desc; /* descriptors asked for; the device may round them */
     uint16_t tx_desc;
-    uint16_t reserved;
-    uint32_t mbuf_cnt; /* packet buffers; at least rx_desc + tx_desc + 2 bursts */
+    uint16_t rx_queues; /* 0: one; more where the device has them */
+    uint32_t mbuf_cnt;  /* packet buffers; at least rx_desc + tx_desc + 2 bursts */
     /* tap: the kernel's side.  Empty strings: no address of that version. */
     char tap_name[TDM_PORT_NAME_MAX]; /* "tandem0" */
     char tap_ipv4[32];                /* "10.88.0.1/24" */
     char tap_ipv6[64];                /* "fd88:7464:6d00::1/64" */
+    uint8_t tap_mac[6];               /* of the kernel's side; zeros: our own choice */
+    /* af_packet, af_xdp: the interface; pci: the address, as "0000:05:00.0" */
+    char device[32];
     /* pcap */
     const char *pcap_rx; /* file read once, then silence */
     const char *pcap_tx; /* file written; NULL: sent frames go nowhere */
@@ -129,6 +148,10 @@ void tdm_port_mac(const tdm_port_t *p, uint8_t mac[6]);
 /* tdm_port_rx_fd: a descriptor that poll(2) finds readable when frames
    wait, for a tile that sleeps; -1 where the kind has none. */
 int tdm_port_rx_fd(const tdm_port_t *p);
+
+/* tdm_port_is_up asks whether the device has a carrier.  Not for the tile:
+   it may be a system call.  Any one thread. */
+int tdm_port_is_up(tdm_port_t *p);
 
 /* tdm_port_rx fetches up to cnt (at most TDM_PORT_BURST_MAX) frames. */
 uint32_t tdm_port_rx(tdm_port_t *p, struct rte_mbuf **m, uint32_t cnt);

@@ -28,6 +28,8 @@ typedef struct port_ops {
     uint32_t (*tx)(tdm_port_t *p, struct rte_mbuf **m, uint32_t cnt);
     /* Fills nic_missed, nic_error and no_mbuf. */
     void (*stats)(tdm_port_t *p, tdm_port_stats_t *out);
+    /* NULL: always up. */
+    int (*is_up)(tdm_port_t *p);
 } port_ops_t;
 
 typedef struct chaos chaos_t;
@@ -40,7 +42,12 @@ struct tdm_port {
     struct rte_mempool *pool;
     uint8_t mac[6];
     uint16_t eth_id;
-    int is_probed; /* the vdev exists */
+    uint16_t rx_queue_cnt;
+    uint16_t rx_queue; /* the next to poll */
+    int is_probed;     /* the vdev exists */
+    int is_found;      /* the PCI device is ours */
+    int is_paired;     /* as many queues to send as to receive */
+    uint32_t kept;     /* buffers that the driver never gives back */
     int is_started;
     int rx_fd;
     char vdev_name[32];
@@ -54,6 +61,12 @@ struct tdm_port {
 tdm_status_t ethdev_open_pcap(tdm_port_t *p, tdm_error_t *err);
 tdm_status_t ethdev_open_null(tdm_port_t *p, tdm_error_t *err);
 tdm_status_t ethdev_open_tap(tdm_port_t *p, tdm_error_t *err);
+tdm_status_t ethdev_open_af_packet(tdm_port_t *p, tdm_error_t *err);
+tdm_status_t ethdev_open_af_xdp(tdm_port_t *p, tdm_error_t *err);
+tdm_status_t ethdev_open_pci(tdm_port_t *p, tdm_error_t *err);
+int ethdev_is_up_tap(tdm_port_t *p);
+int ethdev_is_up_netdev(tdm_port_t *p);
+int ethdev_is_up_pci(tdm_port_t *p);
 void ethdev_close(tdm_port_t *p);
 uint32_t ethdev_rx(tdm_port_t *p, struct rte_mbuf **m, uint32_t cnt);
 uint32_t ethdev_tx(tdm_port_t *p, struct rte_mbuf **m, uint32_t cnt);
@@ -74,6 +87,22 @@ void chaos_close(tdm_port_t *p);
 uint32_t chaos_rx(tdm_port_t *p, struct rte_mbuf **m, uint32_t cnt);
 uint32_t chaos_tx(tdm_port_t *p, struct rte_mbuf **m, uint32_t cnt);
 void chaos_stats(tdm_port_t *p, tdm_port_stats_t *out);
+
+/* --- netdev.c: interfaces that exist -------------------------------- */
+
+/* netdev_take makes an interface ready to be driven: it exists, is up,
+   takes every multicast frame, and carries at least mtu bytes.  A warning
+   where the kernel has an address on it. */
+tdm_status_t netdev_take(const char *name, uint16_t mtu, tdm_error_t *err);
+
+/* netdev_is_up: it has a carrier. */
+int netdev_is_up(const char *name);
+
+/* --- port.c --------------------------------------------------------- */
+
+/* port_frame_room: data bytes of an mbuf for this mtu, a power of two, so
+   that a ring slot of af_packet fits. */
+uint32_t port_frame_room(uint16_t mtu);
 
 /* --- tap.c: the kernel's side --------------------------------------- */
 
@@ -102,6 +131,10 @@ tdm_status_t tap_address_set(const char *name, const tap_address_t *a, tdm_error
 /* netlink_address_add adds an address to an interface and waits for the
    kernel's answer: 0 or an errno. */
 int netlink_address_add(uint32_t if_idx, const tap_address_t *a);
+
+/* netlink_xdp_detach takes any XDP program off an interface: 0 or an
+   errno. */
+int netlink_xdp_detach(uint32_t if_idx);
 
 /* netlink_route_each calls visit for each unicast route of the main table
    (connected subnets included), of one family, default routes left out,

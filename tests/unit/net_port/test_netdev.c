@@ -1,0 +1,371 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Goal: ports over an interface of the kernel, af_packet and af_xdp, carry
+   what a peer sends, survive a flapping link, count what is too long, and
+   leave nothing behind.
+   Method: two network namespaces with a veth between them; the peer is a
+   child process on kernel sockets, the tile is played by hand.  The
+   argument names the kind.  Needs root, ip, ethtool and ping, else it is
+   skipped (77). */
+
+#include "appliance/base/clock.h"
+#include "net/link/link.h"
+#include "net/port/port.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <poll.h>
+#include <rte_mbuf.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define UDP_PORT 8443
+#define FLAPS    20
+#define BURST    5000
+
+static struct {
+    tdm_port_kind_t kind;
+    tdm_port_t *port;
+    tdm_link_t *link;
+    void *link_mem;
+    pid_t peer;
+    int to_peer, from_peer; /* one command line there, one answer line back */
+    int is_last;            /* the port is closed after this fact */
+    uint64_t datagrams;
+    uint64_t reason[TDM_REASON_CNT];
+} g;
+
+static int shell(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+static int shell(const char *fmt, ...) {
+    char command[256];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(command, sizeof command, fmt, ap);
+    va_end(ap);
+    return system(command);
+}
+
+/* --- the peer --------------------------------------------------------- */
+
+/* burst sends cnt datagrams of sz bytes without a pause. */
+static int burst(unsigned cnt, unsigned sz) {
+    static char text[9000];
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(UDP_PORT)};
+    inet_pton(AF_INET, "10.99.0.2", &to.sin_addr);
+    int fd = socket(AF_INET, SOCK_DGRAM, 0), lost = 0;
+    for (unsigned i = 0; i < cnt; i++)
+        lost += sendto(fd, text, sz, 0, (struct sockaddr *)&to, sizeof to) != (ssize_t)sz;
+    close(fd);
+    return lost;
+}
+
+static void peer_main(int in, int out) {
+    char line[256];
+    FILE *f = fdopen(in, "r");
+    if (f == NULL || unshare(CLONE_NEWNET) != 0) _exit(1);
+    if (write(out, "0\n", 2) != 2) _exit(1);
+    while (fgets(line, sizeof line, f) != NULL) {
+        unsigned cnt, sz;
+        int rc = sscanf(line, "burst %u %u", &cnt, &sz) == 2 ? burst(cnt, sz) : system(line);
+        dprintf(out, "%d\n", rc);
+    }
+    _exit(0);
+}
+
+/* --- the tile --------------------------------------------------------- */
+
+static void turn(void) {
+    struct rte_mbuf *m[TDM_PORT_BURST_MAX];
+    int64_t now = tdm_clock_now_ns();
+    uint32_t cnt = tdm_port_rx(g.port, m, TDM_PORT_BURST_MAX);
+    for (uint32_t i = 0; i < cnt; i++) {
+        struct rte_mbuf *r = tdm_port_mbuf_alloc(g.port);
+        assert_non_null(r);
+        tdm_link_verdict_t v =
+            tdm_link_rx(g.link, rte_pktmbuf_mtod(m[i], const uint8_t *), rte_pktmbuf_data_len(m[i]),
+                        rte_pktmbuf_mtod(r, uint8_t *), rte_pktmbuf_tailroom(r), now);
+        rte_pktmbuf_free(m[i]);
+        g.datagrams += v.kind == TDM_LINK_DATAGRAM;
+        g.reason[v.kind == TDM_LINK_DROP ? v.reason : TDM_REASON_NONE]++;
+        if (v.kind == TDM_LINK_REPLY) {
+            assert_non_null(rte_pktmbuf_append(r, (uint16_t)v.reply_sz));
+            (void)tdm_port_tx(g.port, &r, 1);
+        } else {
+            rte_pktmbuf_free(r);
+        }
+    }
+}
+
+/* peer_does gives the peer one line and serves the port until it is done. */
+static int peer_does(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+static int peer_does(const char *fmt, ...) {
+    char line[256], answer[16] = {0};
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vsnprintf(line, sizeof line - 1, fmt, ap);
+    va_end(ap);
+    line[n++] = '\n';
+    assert_int_equal(write(g.to_peer, line, (size_t)n), n);
+    int64_t end = tdm_clock_now_ns() + 20 * TDM_NS_PER_S;
+    struct pollfd p = {.fd = g.from_peer, .events = POLLIN};
+    while (poll(&p, 1, 0) == 0 && tdm_clock_now_ns() < end)
+        if (g.port != NULL) turn();
+    if (poll(&p, 1, 0) <= 0 || read(g.from_peer, answer, sizeof answer - 1) <= 0) return -1;
+    return atoi(answer);
+}
+
+static void serve_for(int64_t ms) {
+    int64_t end = tdm_clock_now_ns() + ms * TDM_NS_PER_MS;
+    while (tdm_clock_now_ns() < end) turn();
+}
+
+static int open_with(uint16_t queues) {
+    tdm_error_t err = {0};
+    tdm_port_config_t pc = {.kind = g.kind,
+                            .mtu = 1500,
+                            .rx_desc = 2048,
+                            .tx_desc = 512,
+                            .rx_queues = queues,
+                            .mbuf_cnt = 8192,
+                            .device = "vb"};
+    memset(g.reason, 0, sizeof g.reason);
+    g.datagrams = 0;
+    if (g.port != NULL) return 0;
+    if (tdm_port_open(&pc, &g.port, &err) != TDM_OK) {
+        fprintf(stderr, "%s\n", err.text);
+        return -1;
+    }
+    tdm_link_config_t c = {.mtu = 1500,
+                           .udp_port = UDP_PORT,
+                           .has_ipv4 = 1,
+                           .has_ipv6 = 1,
+                           .ipv4_prefix = 24,
+                           .ipv6_prefix = 64,
+                           .ipv4 = {10, 99, 0, 2},
+                           .neighbour_max = 64,
+                           .reply_per_s = 10000,
+                           .solicit_per_s = 10};
+    tdm_port_mac(g.port, c.mac);
+    inet_pton(AF_INET6, "fd99::2", c.ipv6);
+    g.link_mem = aligned_alloc(TDM_CACHE_LINE, tdm_link_footprint(c.neighbour_max));
+    return tdm_link_init(g.link_mem, &c, tdm_clock_now_ns(), &g.link, &err) == TDM_OK ? 0 : -1;
+}
+
+static int open_one(void **state) {
+    (void)state;
+    return open_with(1);
+}
+
+static int open_two(void **state) {
+    (void)state;
+    return open_with(2);
+}
+
+/* The driver of af_xdp opens an interface once per process (its memory
+   stays registered), so its facts share one port. */
+static int close_all(void **state) {
+    (void)state;
+    if (g.port == NULL || (g.kind == TDM_PORT_AF_XDP && !g.is_last)) return 0;
+    uint32_t leaked = tdm_port_close(g.port);
+    g.port = NULL;
+    free(g.link_mem);
+    int is_program_left = shell("ip -d link show vb | grep -q xdp") == 0;
+    if (leaked > 0 || is_program_left)
+        fprintf(stderr, "%u buffers leaked, program left: %d\n", leaked, is_program_left);
+    return leaked == 0 && !is_program_left ? 0 : -1;
+}
+
+/* --- facts ------------------------------------------------------------ */
+
+static void both_ip_versions_are_answered(void **state) {
+    (void)state;
+    assert_int_equal(peer_does("ping -q -c 20 -i 0.01 -W 2 10.99.0.2 >/dev/null"), 0);
+    if (access("/proc/net/if_inet6", F_OK) == 0)
+        assert_int_equal(peer_does("ping -6 -q -c 5 -i 0.01 -W 2 fd99::2 >/dev/null"), 0);
+    assert_int_equal(tdm_port_is_up(g.port), 1);
+}
+
+static void a_burst_arrives_whole(void **state) {
+    (void)state;
+    assert_int_equal(peer_does("ping -q -c 1 -W 2 10.99.0.2 >/dev/null"), 0);
+    assert_int_equal(peer_does("burst %d 64", BURST), 0);
+    serve_for(200);
+    tdm_port_stats_t s;
+    tdm_port_stats_read(g.port, &s);
+    print_message("burst of %d: %llu arrived, missed %llu, no mbuf %llu\n", BURST,
+                  (unsigned long long)g.datagrams, (unsigned long long)s.nic_missed,
+                  (unsigned long long)s.no_mbuf);
+    if (g.kind == TDM_PORT_AF_PACKET) assert_int_equal(g.datagrams, BURST);
+    assert_true(g.datagrams + s.nic_missed >= BURST);
+    assert_int_equal(g.reason[TDM_DROP_udp_checksum], 0);
+}
+
+static void a_frame_too_long_is_cut_and_counted(void **state) {
+    (void)state;
+    if (g.kind != TDM_PORT_AF_PACKET) skip(); /* the kernel drops it there */
+    assert_int_equal(shell("ip link set vb mtu 9000"), 0);
+    assert_int_equal(peer_does("ip link set va mtu 9000"), 0);
+    assert_int_equal(peer_does("ping -q -c 1 -W 2 10.99.0.2 >/dev/null"), 0);
+    assert_int_equal(peer_does("burst 10 7000"), 0);
+    serve_for(50);
+    assert_int_equal(g.datagrams, 0);
+    assert_int_equal(g.reason[TDM_DROP_ip_total_length], 10);
+    assert_int_equal(peer_does("ip link set va mtu 1500"), 0);
+    assert_int_equal(shell("ip link set vb mtu 1500"), 0);
+    assert_int_equal(peer_does("burst 10 1400"), 0);
+    serve_for(50);
+    assert_int_equal(g.datagrams, 10);
+}
+
+static void a_flapping_link_comes_back_within_a_second(void **state) {
+    (void)state;
+    int64_t worst_ns = 0;
+    uint8_t m[6];
+    tdm_port_mac(g.port, m);
+    /* The peer's kernel asks for an address again after a second at the
+       earliest; what is measured here is the port. */
+    assert_int_equal(
+        peer_does("ip neigh replace 10.99.0.2 dev va lladdr %02x:%02x:%02x:%02x:%02x:%02x", m[0],
+                  m[1], m[2], m[3], m[4], m[5]),
+        0);
+    for (int i = 0; i < FLAPS; i++) {
+        assert_int_equal(shell("ip link set vb down"), 0);
+        serve_for(5);
+        assert_int_equal(tdm_port_is_up(g.port), 0);
+        assert_int_equal(shell("ip link set vb up"), 0);
+        int64_t from = tdm_clock_now_ns();
+        int rc = 1;
+        while (rc != 0 && tdm_clock_now_ns() - from < TDM_NS_PER_S)
+            rc = peer_does("ping -q -c 1 -W 0.1 10.99.0.2 >/dev/null 2>&1");
+        assert_int_equal(rc, 0);
+        assert_int_equal(tdm_port_is_up(g.port), 1);
+        worst_ns = TDM_MAX(worst_ns, tdm_clock_now_ns() - from);
+    }
+    assert_int_equal(peer_does("ip neigh del 10.99.0.2 dev va"), 0);
+    print_message("%d flaps: traffic back after %.0f ms at most\n", FLAPS, (double)worst_ns / 1e6);
+}
+
+static void the_last_frame_is_answered_and_all_is_given_back(void **state) {
+    (void)state;
+    g.is_last = 1;
+    assert_int_equal(peer_does("ping -q -c 3 -i 0.01 -W 2 10.99.0.2 >/dev/null"), 0);
+}
+
+static void two_queues_are_polled(void **state) {
+    (void)state;
+    if (g.kind == TDM_PORT_AF_XDP) skip(); /* a veth has one, and it is taken */
+    assert_int_equal(peer_does("ping -q -c 20 -i 0.01 -W 2 10.99.0.2 >/dev/null"), 0);
+    assert_int_equal(peer_does("burst 200 64"), 0);
+    serve_for(100);
+    assert_int_equal(g.datagrams, 200);
+}
+
+static void impossible_devices_are_refused(void **state) {
+    (void)state;
+    static const struct {
+        const char *device;
+        uint16_t mtu;
+        tdm_status_t status;
+        const char *word;
+    } row[] = {{"", 1500, TDM_ERR_INVAL, "no interface name"},
+               {"v,x=1", 1500, TDM_ERR_INVAL, "no interface name"},
+               {"nobody0", 1500, TDM_ERR_NOT_FOUND, "there is no interface nobody0"},
+               {"vb", 9000, TDM_ERR_INVAL, "carries 1500 bytes"}};
+    for (size_t i = 0; i < TDM_COUNT_OF(row); i++) {
+        tdm_port_t *p = NULL;
+        tdm_error_t err = {0};
+        tdm_port_config_t pc = {
+            .kind = g.kind, .mtu = row[i].mtu, .rx_desc = 256, .tx_desc = 256, .mbuf_cnt = 1024};
+        snprintf(pc.device, sizeof pc.device, "%s", row[i].device);
+        assert_int_equal(tdm_port_open(&pc, &p, &err), row[i].status);
+        assert_non_null(strstr(err.text, row[i].word));
+    }
+    tdm_port_t *p = NULL;
+    tdm_error_t err = {0};
+    tdm_port_config_t pc = {.kind = TDM_PORT_PCI,
+                            .mtu = 1500,
+                            .rx_desc = 256,
+                            .tx_desc = 256,
+                            .mbuf_cnt = 1024,
+                            .device = "0000:99:00.0"};
+    assert_int_equal(tdm_port_open(&pc, &p, &err), TDM_ERR_NOT_FOUND);
+    assert_non_null(strstr(err.text, "vfio-pci"));
+    pc.kind = g.kind;
+    pc.rx_queues = TDM_PORT_RX_QUEUE_MAX + 1;
+    assert_int_equal(tdm_port_open(&pc, &p, &err), TDM_ERR_INVAL);
+}
+
+/* libxdp's own record of the driver's memory is never freed by the driver. */
+__attribute__((visibility("default"))) const char *__lsan_default_suppressions(void);
+const char *__lsan_default_suppressions(void) {
+    return "leak:xsk_umem__create\n";
+}
+
+/* --- two namespaces --------------------------------------------------- */
+
+static int world_open(void) {
+    int down[2], up[2];
+    char word[8];
+    if (geteuid() != 0 || shell("which ip ethtool ping >/dev/null 2>&1") != 0) return 0;
+    if (pipe(down) != 0 || pipe(up) != 0 || unshare(CLONE_NEWNET) != 0) return 0;
+    g.peer = fork();
+    if (g.peer == 0) {
+        close(down[1]);
+        close(up[0]);
+        peer_main(down[0], up[1]);
+    }
+    g.to_peer = down[1];
+    g.from_peer = up[0];
+    close(down[0]);
+    close(up[1]);
+    if (read(g.from_peer, word, sizeof word) <= 0) return 0;
+    if (shell("ip link add vb type veth peer name va numrxqueues 2 numtxqueues 2 2>/dev/null || "
+              "ip link add vb type veth peer name va") != 0 ||
+        shell("ip link set va netns %d && ip link set vb up", (int)g.peer) != 0)
+        return 0;
+    return peer_does("ip link set va up && ip addr add 10.99.0.1/24 dev va && "
+                     "(ip -6 addr add fd99::1/64 dev va nodad 2>/dev/null; "
+                     "ethtool -K va tx off >/dev/null)") == 0;
+}
+
+#define TEST(name, open)                                                                           \
+    { #name, name, open, close_all, NULL }
+
+int main(int argc, char **argv) {
+    tdm_error_t err = {0};
+    if (argc < 2 || tdm_port_kind_parse(argv[1], &g.kind) != TDM_OK) return 2;
+    if (!world_open()) {
+        fprintf(stderr, "needs root, ip, ethtool, ping and veth\n");
+        return 77;
+    }
+    tdm_port_env_config_t env = {.memory_mb = 2 * tdm_port_memory_mb(8192, 1500), .is_no_huge = 1};
+    if (tdm_port_env_start(&env, &err) != TDM_OK) {
+        fprintf(stderr, "%s\n", err.text);
+        return 1;
+    }
+    const struct CMUnitTest tests[] = {
+        TEST(both_ip_versions_are_answered, open_one),
+        TEST(a_burst_arrives_whole, open_one),
+        TEST(a_frame_too_long_is_cut_and_counted, open_one),
+        TEST(a_flapping_link_comes_back_within_a_second, open_one),
+        TEST(the_last_frame_is_answered_and_all_is_given_back, open_one),
+        TEST(two_queues_are_polled, g.kind == TDM_PORT_AF_XDP ? NULL : open_two),
+        cmocka_unit_test(impossible_devices_are_refused),
+    };
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    tdm_port_env_stop();
+    close(g.to_peer);
+    (void)waitpid(g.peer, NULL, 0);
+    return failed;
+}
