@@ -246,6 +246,7 @@ tdm_status_t tdm_house_run(tdm_house_t *h, tdm_error_t *err) {
 
 void tdm_house_close(tdm_house_t *h) {
     tdm_tile_stop(&h->net_thread);
+    if (h->net) tdm_net_tile_farewell(h->net, tdm_clock_now_ns());
     for (uint32_t k = 0; k < TDM_API_TILE_MAX; k++) tdm_tile_stop(&h->api_thread[k]);
     tdm_tile_stop(&h->sched_thread);
     if (h->supervisor.channel) tdm_supervisor_stop(&h->supervisor);

@@ -243,3 +243,13 @@ int64_t tdm_h3_next_ns(const tdm_h3_t *h) {
 void tdm_h3_drain(tdm_h3_t *h) {
     if (h->drain_ns == TDM_TIME_NEVER) h->drain_ns = 0;
 }
+
+static void cut_visit(void *arg, tdm_quic_conn_t *c) {
+    (void)arg;
+    tdm_quic_conn_fail(c, NGHTTP3_H3_NO_ERROR);
+}
+
+void tdm_h3_cut(tdm_h3_t *h) {
+    uint32_t cursor = 0;
+    (void)tdm_quic_conn_walk(h->q, &cursor, h->cfg.connection_max, cut_visit, NULL);
+}

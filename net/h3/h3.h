@@ -131,6 +131,10 @@ int64_t tdm_h3_next_ns(const tdm_h3_t *h);
    ones included; a connection closes when its last stream has. */
 void tdm_h3_drain(tdm_h3_t *h);
 
+/* tdm_h3_cut ends every connection with CONNECTION_CLOSE, its streams with
+   it, as tdm_quic_output goes on. */
+void tdm_h3_cut(tdm_h3_t *h);
+
 const tdm_h3_counters_t *tdm_h3_counters(tdm_h3_t *h);
 
 #endif /* TDM_NET_H3_H3_H */

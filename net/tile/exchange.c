@@ -123,15 +123,16 @@ static void exchange_closed(void *ctx, tdm_exchange_t *x, int64_t now_ns) {
 }
 
 /* record_sent is the one place where token latency is seen.  Tokens that
-   share a record share its moment: one gap. */
+   share a record share its moment: one gap.  A reply that does not stream
+   has no first token of its own, only an end. */
 static void record_sent(void *ctx, tdm_exchange_t *x, uint32_t token_cnt, int64_t now_ns) {
     tdm_net_tile_t *t = ctx;
     slot_t *s = slot_of(t, x);
     s->last_sent_ns = now_ns;
     if (token_cnt == 0) return;
-    if (s->last_token_ns == 0)
+    if (x->head.is_stream && s->last_token_ns == 0)
         tdm_observe_ns(t->c.block, TDM_METRIC_ttft_seconds, x->slo_class, now_ns - x->arrival_ns);
-    else
+    else if (x->head.is_stream)
         tdm_observe_ns(t->c.block, TDM_METRIC_itl_seconds, x->slo_class, now_ns - s->last_token_ns);
     s->last_token_ns = now_ns;
 }

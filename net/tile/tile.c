@@ -243,6 +243,13 @@ void tdm_net_tile_drain(tdm_net_tile_t *t) {
     tdm_store_relaxed(&t->is_drain_wanted, 1);
 }
 
+void tdm_net_tile_farewell(tdm_net_tile_t *t, int64_t now_ns) {
+    tdm_h3_cut(t->h3);
+    uint32_t turn_max = t->c.quic.connection_max / OUTPUT_PER_TURN + 1;
+    for (uint32_t i = 0; i < turn_max && datagrams_out(t, now_ns) > 0; i++) {
+    }
+}
+
 uint32_t tdm_net_tile_exchange_cnt(const tdm_net_tile_t *t) {
     return tdm_load_relaxed(&t->used_cnt);
 }

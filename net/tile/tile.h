@@ -97,6 +97,11 @@ int64_t tdm_net_tile_next_ns(const tdm_net_tile_t *t);
    away and end with their last stream. */
 void tdm_net_tile_drain(tdm_net_tile_t *t);
 
+/* tdm_net_tile_farewell says CONNECTION_CLOSE to every client that is still
+   there, so that none waits for its idle timeout.  After the tile's thread
+   stopped, before destroy; bounded by the connections there are. */
+void tdm_net_tile_farewell(tdm_net_tile_t *t, int64_t now_ns);
+
 /* tdm_net_tile_exchange_cnt: slots in use, for a drain that waits. */
 uint32_t tdm_net_tile_exchange_cnt(const tdm_net_tile_t *t);
 

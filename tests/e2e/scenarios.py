@@ -230,6 +230,20 @@ def sigterm_lets_streams_finish():
         assert "signal 15" not in a.log() and "life 2" not in a.log(), a.log()
 
 
+def a_drain_that_runs_out_tells_clients():
+    """A client over HTTP/3 hears of the end at once, not at its idle timeout."""
+    with Appliance(BIN, {"sched.drain_ms": 200}) as a:
+        p = subprocess.Popen(
+            [os.path.join(BIN, "tandemctl"), "generate", "--insecure", "--ids", "--temperature",
+             "0", "--max-tokens", "3900", "x"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        p.stdout.read(1)
+        a.process.send_signal(signal.SIGTERM)
+        assert a.process.wait(15) == 0, a.log()
+        began = time.monotonic()
+        out, err = p.communicate(timeout=30)
+        assert time.monotonic() - began < 3 and p.returncode == 1, (p.returncode, out, err)
+
+
 def impatient_signals_end_it_in_order():
     """However many SIGTERMs come, also while it takes itself apart: exit 0."""
     with Appliance(BIN, NO_PORT) as a:

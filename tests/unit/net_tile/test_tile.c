@@ -85,6 +85,11 @@ static void tokens_arrive_in_order_and_are_observed(void **state) {
     assert_true(world_until(&w, &a.is_ended, 20000));
     settle();
     assert_int_equal(observed(TDM_METRIC_e2e_seconds), 0);
+    world_request(&w, "POST", "/echo", "x", 1, &a); /* a token, but no stream: only an end */
+    assert_true(world_until(&w, &a.is_ended, 20000));
+    settle();
+    assert_int_equal(observed(TDM_METRIC_ttft_seconds), 0);
+    assert_int_equal(observed(TDM_METRIC_e2e_seconds), 1);
     world_request(&w, "POST", "/stream", "40", 2, &a);
     assert_true(world_until(&w, &a.is_ended, 20000));
     assert_int_equal(a.outcome, TDM_CLIENT_DONE);
@@ -93,12 +98,12 @@ static void tokens_arrive_in_order_and_are_observed(void **state) {
     settle();
     assert_int_equal(observed(TDM_METRIC_ttft_seconds), 1);
     assert_int_equal(observed(TDM_METRIC_itl_seconds), 39);
-    assert_int_equal(observed(TDM_METRIC_e2e_seconds), 1);
-    assert_int_equal(counted(TDM_METRIC_exchanges_total, TDM_LABEL_DOOR_h3), 2);
+    assert_int_equal(observed(TDM_METRIC_e2e_seconds), 2);
+    assert_int_equal(counted(TDM_METRIC_exchanges_total, TDM_LABEL_DOOR_h3), 3);
     assert_int_equal(counted(TDM_METRIC_http_responses_total,
                              tdm_series2(TDM_METRIC_http_responses_total, TDM_LABEL_DOOR_h3,
                                          tdm_label_code(200))),
-                     2);
+                     3);
     assert_true(counted(TDM_METRIC_net_packets_total, TDM_LABEL_DIRECTION_rx) > 3);
     assert_true(counted(TDM_METRIC_net_packets_total, TDM_LABEL_DIRECTION_tx) > 3);
 }
@@ -116,6 +121,20 @@ static void many_streams_share_the_tile(void **state) {
         }
         settle();
     }
+}
+
+static void a_farewell_ends_what_is_open(void **state) {
+    (void)state;
+    answer_t a;
+    world_request(&w, "GET", "/hang", NULL, 0, &a);
+    for (uint32_t i = 0; i < 2000; i++) world_turn(&w);
+    assert_int_equal(a.is_ended, 0);
+    uint64_t sent = tdm_net_tile_quic_counters(w.tile)->datagrams_tx;
+    tdm_net_tile_farewell(w.tile, w.now_ns);
+    assert_int_equal(tdm_net_tile_quic_counters(w.tile)->datagrams_tx, sent + 1);
+    assert_true(world_until(&w, &a.is_ended, 2000));
+    assert_int_not_equal(a.outcome, TDM_CLIENT_DONE);
+    settle();
 }
 
 static void one_request_too_many_hears_so(void **state) {
@@ -418,6 +437,7 @@ int main(void) {
         TEST(stale_egress_words_are_counted_and_ignored),
         TEST(hostile_frames_are_dropped_by_reason),
         TEST(draining_lets_streams_end),
+        TEST(a_farewell_ends_what_is_open),
         TEST(impossible_configs_are_refused),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
