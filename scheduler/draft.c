@@ -41,7 +41,10 @@ static int64_t start_ns(const tdm_sched_t *s) {
    as the iteration's. */
 static void draft_decodes(const tdm_sched_t *s, tdm_draft_t *d) {
     int64_t limit = INT64_MAX, start = start_ns(s);
+    for (uint32_t i = 0; i < TDM_MIN(TDM_SCHED_AHEAD, s->sizes.seq_max); i++)
+        if (s->slot_seq[i] != TDM_SEQ_NONE) __builtin_prefetch(&s->seq[s->slot_seq[i]], 1);
     for (uint32_t i = 0; i < s->sizes.seq_max; i++) {
+        tdm_sched_ahead(s, i);
         if (s->slot_seq[i] == TDM_SEQ_NONE) continue;
         const tdm_seq_t *q = &s->seq[s->slot_seq[i]];
         if (!tdm_draft_is_decodable(q)) continue;
@@ -59,12 +62,16 @@ static void draft_decodes(const tdm_sched_t *s, tdm_draft_t *d) {
     d->limit_ns = d->load.decode_cnt ? limit - host : s->live.prefill_limit_ns;
 }
 
+/* has_choice: the route of hybrids is the table's to choose. */
+static int has_choice(const tdm_sched_t *s) {
+    return s->live.route == TDM_ROUTE_FUSED && s->live.profile.table;
+}
+
 /* draft_bounds sets what the passes may take, by the policy. */
 static void draft_bounds(tdm_sched_t *s, tdm_draft_t *d) {
     uint32_t decode_cnt = d->load.decode_cnt, most = UINT32_MAX;
     d->both = (tdm_route_t)s->live.route;
-    if (d->both == TDM_ROUTE_FUSED && s->live.profile.table)
-        d->both = s->cap.is_drifting ? TDM_ROUTE_SERIAL : (tdm_route_t)TDM_PREDICT_ANY;
+    if (has_choice(s) && s->cap.is_drifting) d->both = TDM_ROUTE_SERIAL;
     d->token_max = s->live.token_max;
     d->budget_ns = d->limit_ns;
     if (decode_cnt == 0) return;
@@ -312,6 +319,19 @@ static int has_both(const tdm_sched_t *s) {
     return filled[0] && filled[1];
 }
 
+/* other_route chooses the route for what fused admits, or for one more
+   slice where that is nothing: where another route is faster there, it
+   takes at least as much, and a second pass adds what it takes more.  Two
+   looks at one variant cost less than every look at all three. */
+static tdm_route_t other_route(const tdm_sched_t *s, const tdm_draft_t *d) {
+    tdm_load_t load = d->load;
+    if (load.prefill_cnt == 0) {
+        load.prefill_cnt = 4u * ALIGN;
+        load.pair_cnt = tdm_predict_pairs(0, load.prefill_cnt);
+    }
+    return tdm_predict_choose(&s->live.profile, &load);
+}
+
 static void draft_prefill(tdm_sched_t *s, tdm_draft_t *d) {
     d->token_ns = s->fill_tok > 0.0 ? s->fill_ns / s->fill_tok : 0.0;
     d->ward = find_ward(s);
@@ -324,6 +344,10 @@ static void draft_prefill(tdm_sched_t *s, tdm_draft_t *d) {
     }
     bound_t all = {.may_force = 1, .token_max = d->token_max, .budget_ns = d->budget_ns};
     draft_pass(s, d, &all);
+    if (has_choice(s) && !s->cap.is_drifting && d->load.decode_cnt > 0) {
+        d->both = other_route(s, d);
+        if (d->both != TDM_ROUTE_FUSED && d->cap == TDM_CAP_time_limit) draft_pass(s, d, &all);
+    }
 }
 
 void tdm_draft_make(tdm_sched_t *s, tdm_draft_t *d) {

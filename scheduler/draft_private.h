@@ -25,7 +25,7 @@ typedef struct tdm_draft {
     int64_t limit_ns;   /* of the iteration's time */
     int64_t budget_ns;  /* of its predicted time */
     uint32_t token_max; /* of its prefill tokens */
-    tdm_route_t both;   /* of hybrids, or TDM_PREDICT_ANY */
+    tdm_route_t both;   /* of hybrids */
     double token_ns;    /* for slack */
     uint32_t pick_cnt;
     tdm_reason_t cap;

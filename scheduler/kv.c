@@ -14,6 +14,7 @@ void tdm_kv_init(tdm_kv_t *kv) {
     kv->fenced_cnt = 0;
     kv->done_iteration = 0;
     kv->released_cnt = 0;
+    kv->close_cnt = 0;
     for (uint32_t i = 0; i < kv->page_cnt; i++) {
         kv->free[i] = kv->page_cnt - 1u - i;
         kv->owner[i] = TDM_KV_NONE;
@@ -52,6 +53,7 @@ void tdm_kv_cover(tdm_kv_t *kv, uint32_t slot, uint32_t tok) {
         TDM_CHECK(kv->owner[page] == TDM_KV_NONE);
         kv->owner[page] = slot;
         table[t->owned_cnt++] = page;
+        t->tail = page;
         t->promised_cnt--;
         kv->promised_cnt--;
     }
@@ -80,7 +82,11 @@ void tdm_kv_retire(tdm_kv_t *kv, uint32_t slot) {
     kv->promised_cnt -= t->promised_cnt;
     kv->released_cnt += t->promised_cnt;
     t->promised_cnt = 0;
-    if (t->is_open) t->must_close = 1;
+    if (t->is_open) {
+        TDM_CHECK(!t->must_close);
+        t->must_close = 1;
+        kv->close_cnt++;
+    }
     t->is_open = 0;
     if (t->last_iteration > kv->done_iteration) {
         t->state = TDM_KV_SLOT_FENCED;
@@ -109,6 +115,7 @@ void tdm_kv_epoch_end(tdm_kv_t *kv, uint64_t iteration) {
     TDM_CHECK(iteration >= kv->done_iteration);
     kv->done_iteration = iteration;
     fences_fall(kv);
+    kv->close_cnt = 0;
     for (uint32_t i = 0; i < kv->slot_cnt; i++) {
         kv->slot[i].is_open = 0;
         kv->slot[i].must_close = 0;
@@ -118,6 +125,7 @@ void tdm_kv_epoch_end(tdm_kv_t *kv, uint64_t iteration) {
 
 uint32_t tdm_kv_page(const tdm_kv_t *kv, uint32_t slot, uint32_t pos) {
     TDM_CHECK(pos / TDM_KV_PAGE_TOKENS < kv->slot[slot].owned_cnt);
+    if (pos / TDM_KV_PAGE_TOKENS + 1u == kv->slot[slot].owned_cnt) return kv->slot[slot].tail;
     return table_of(kv, slot)[pos / TDM_KV_PAGE_TOKENS];
 }
 
@@ -146,6 +154,8 @@ static const char *slot_check(const tdm_kv_t *kv, uint32_t slot, uint32_t *owned
         if (page >= kv->page_cnt) return "a page number is outside the pool";
         if (kv->owner[page] != slot) return "a page is in a table that is not its owner's";
     }
+    if (t->owned_cnt > 0 && table_of(kv, slot)[t->owned_cnt - 1u] != t->tail)
+        return "a slot's last page is not the last of its table";
     *owned += t->owned_cnt;
     *promised += t->promised_cnt;
     if (t->state == TDM_KV_SLOT_FENCED) *fenced += t->owned_cnt;
@@ -153,11 +163,12 @@ static const char *slot_check(const tdm_kv_t *kv, uint32_t slot, uint32_t *owned
 }
 
 const char *tdm_kv_check(const tdm_kv_t *kv) {
-    uint32_t owned = 0, fenced = 0, promised = 0, has_owner = 0, slots = 0;
+    uint32_t owned = 0, fenced = 0, promised = 0, has_owner = 0, slots = 0, closes = 0;
     for (uint32_t i = 0; i < kv->slot_cnt; i++) {
         const char *wrong = slot_check(kv, i, &owned, &fenced, &promised);
         if (wrong) return wrong;
         slots += kv->slot[i].state == TDM_KV_SLOT_FREE;
+        closes += kv->slot[i].must_close;
     }
     for (uint32_t i = 0; i < kv->page_cnt; i++) has_owner += kv->owner[i] != TDM_KV_NONE;
     for (uint32_t i = 0; i < kv->free_cnt; i++)
@@ -167,6 +178,7 @@ const char *tdm_kv_check(const tdm_kv_t *kv) {
     if (fenced != kv->fenced_cnt) return "the fenced count is wrong";
     if (promised != kv->promised_cnt) return "the promised count is wrong";
     if (kv->promised_cnt > kv->free_cnt) return "more pages promised than free";
+    if (closes != kv->close_cnt) return "the slots to close are miscounted";
     if (slots != kv->slot_free_cnt) return "slots are not conserved";
     return NULL;
 }

@@ -46,12 +46,14 @@ typedef enum tdm_kv_slot_state {
 
 typedef struct tdm_kv_slot {
     uint64_t last_iteration; /* the latest plan that contains it, 0: none */
-    uint32_t state;          /* tdm_kv_slot_state_t */
     uint32_t owned_cnt;      /* pages in its table */
     uint32_t granted_cnt;    /* of them, known to the executor */
     uint32_t promised_cnt;   /* pages it may still take */
-    uint32_t is_open;        /* the executor has it in its table, for this owner */
-    uint32_t must_close;     /* the executor has it for a former owner */
+    uint32_t tail;           /* the last page of its table, where owned_cnt > 0 */
+    uint8_t state;           /* tdm_kv_slot_state_t */
+    uint8_t is_open;         /* the executor has it in its table, for this owner */
+    uint8_t must_close;      /* the executor has it for a former owner */
+    uint8_t reserved;
 } tdm_kv_slot_t;
 
 typedef struct tdm_kv {
@@ -62,7 +64,7 @@ typedef struct tdm_kv {
     uint32_t promised_cnt;
     uint32_t fenced_cnt; /* pages in FENCED slots */
     uint32_t slot_free_cnt;
-    uint32_t reserved;
+    uint32_t close_cnt;      /* slots with must_close */
     uint64_t released_cnt;   /* pages given back since init */
     uint64_t done_iteration; /* results of all iterations up to it are in */
     uint32_t *free;          /* [page_cnt] stack, free_cnt used */
@@ -107,6 +109,13 @@ void tdm_kv_epoch_end(tdm_kv_t *kv, uint64_t iteration);
 
 /* tdm_kv_page gives the page of position pos, which is covered. */
 uint32_t tdm_kv_page(const tdm_kv_t *kv, uint32_t slot, uint32_t pos);
+
+/* tdm_kv_ahead asks the memory for what remember will write for a slot
+   soon. */
+static inline void tdm_kv_ahead(const tdm_kv_t *kv, uint32_t slot, uint32_t pos) {
+    size_t at = (size_t)kv->slot[slot].tail * TDM_KV_PAGE_TOKENS + pos % TDM_KV_PAGE_TOKENS;
+    if (kv->slot[slot].owned_cnt > 0) __builtin_prefetch(&kv->mirror[at], 1);
+}
 
 /* tdm_kv_remember stores, tdm_kv_recall reads the token of a covered
    position. */

@@ -7,9 +7,10 @@
 #include <string.h>
 
 static void write_closes(tdm_sched_t *s, tdm_plan_t *plan) {
-    for (uint32_t i = 0; i < s->sizes.seq_max; i++) {
+    for (uint32_t i = 0; s->kv.close_cnt > 0; i++) {
         if (!s->kv.slot[i].must_close) continue;
         s->kv.slot[i].must_close = 0;
+        s->kv.close_cnt--;
         plan->close[plan->close_cnt++] = i;
     }
 }
@@ -40,11 +41,11 @@ static void write_slot(tdm_sched_t *s, tdm_plan_t *plan, const tdm_seq_t *q, uin
 static void write_entry(tdm_flight_t *f, const tdm_sched_t *s, uint32_t idx, uint32_t pos,
                         int is_sampled) {
     const tdm_seq_t *q = &s->seq[idx];
-    f->entry[f->entry_cnt++] = (tdm_flight_entry_t){.order = q->order,
+    f->entry[f->entry_cnt++] = (tdm_flight_entry_t){.order = (uint32_t)q->order,
                                                     .seq = idx,
-                                                    .slot = q->slot,
+                                                    .slot = (uint16_t)q->slot,
                                                     .pos = pos,
-                                                    .is_sampled = is_sampled ? 1u : 0u};
+                                                    .is_sampled = is_sampled ? 1 : 0};
     f->sample_cnt += is_sampled ? 1u : 0u;
 }
 
@@ -152,7 +153,6 @@ static int has_room(const tdm_sched_t *s) {
 static tdm_route_t route_of(const tdm_sched_t *s, const tdm_draft_t *d, uint32_t *reason) {
     const tdm_profile_t *profile = &s->live.profile;
     tdm_route_t route = tdm_predict_route(&d->load, d->both);
-    if ((uint32_t)route == TDM_PREDICT_ANY) route = tdm_predict_choose(profile, &d->load);
     *reason = TDM_REASON_NONE;
     if (route < TDM_ROUTE_STREAMS) return route;
     if (s->live.route != TDM_ROUTE_FUSED)

@@ -101,20 +101,14 @@ static void cell_learn(tdm_predict_t *p, const tdm_load_t *load, double ratio) {
     if (p->cell_cnt[i][k] < UINT32_MAX) p->cell_cnt[i][k]++;
 }
 
-/* resolve gives the route that a load would take. */
-static tdm_route_t resolve(const tdm_profile_t *profile, tdm_route_t both, const tdm_load_t *load) {
-    tdm_route_t route = tdm_predict_route(load, both);
-    return (uint32_t)route == TDM_PREDICT_ANY ? tdm_predict_choose(profile, load) : route;
-}
-
 int64_t tdm_predict_profile_ns(const tdm_profile_t *profile, tdm_route_t both,
                                const tdm_load_t *load) {
-    return (int64_t)clamp(route_time(profile, resolve(profile, both, load), load), 0.0, TIME_MAX);
+    return (int64_t)clamp(route_time(profile, tdm_predict_route(load, both), load), 0.0, TIME_MAX);
 }
 
 int64_t tdm_predict_ns(const tdm_predict_t *p, const tdm_profile_t *profile, tdm_route_t both,
                        const tdm_load_t *load) {
-    tdm_route_t route = resolve(profile, both, load);
+    tdm_route_t route = tdm_predict_route(load, both);
     uint32_t kind = kind_of(profile, route);
     double correction = p->route_seen_cnt[kind] ? p->route_correction[kind] : p->correction;
     double factor = route >= TDM_ROUTE_FUSED ? cell_factor(p, load) : 1.0;

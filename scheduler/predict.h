@@ -27,9 +27,6 @@
 
 TDM_BEGIN_DECLS
 
-/* Instead of the route of hybrids: whichever the profile says is fastest. */
-#define TDM_PREDICT_ANY TDM_ROUTE_CNT
-
 #define TDM_PREDICT_OUTSIDE 1.3 /* factor on what the table does not cover */
 
 #define TDM_PREDICT_CELLS 16u
@@ -53,7 +50,7 @@ static inline uint64_t tdm_predict_pairs(uint32_t pos, uint32_t cnt) {
 void tdm_predict_init(tdm_predict_t *p);
 
 /* tdm_predict_route names the route of a load: idle, prefill_only,
-   decode_only, or `both`, which is not TDM_PREDICT_ANY. */
+   decode_only, or `both`. */
 tdm_route_t tdm_predict_route(const tdm_load_t *load, tdm_route_t both);
 
 /* tdm_predict_profile_ns is the profile alone; tdm_predict_ns includes

@@ -2,6 +2,8 @@
 #include "appliance/base/clock.h"
 #include "scheduler/step_private.h"
 
+#include <string.h>
+
 /* What comes back from the executor.  It is another process: a result is
    copied and checked against its plan before anything changes. */
 
@@ -66,15 +68,24 @@ static void take(tdm_sched_t *s, uint32_t idx, int32_t token, uint32_t flags, ui
     tdm_kv_remember(&s->kv, q->slot, pos, token);
 }
 
+/* take_ahead asks for what the entries further on will touch. */
+static void take_ahead(const tdm_sched_t *s, const tdm_flight_t *f, uint32_t i) {
+    uint32_t next = i + TDM_SCHED_AHEAD;
+    if (next >= f->entry_cnt) return;
+    __builtin_prefetch(&s->seq[f->entry[next].seq], 1);
+    tdm_kv_ahead(&s->kv, f->entry[next].slot, f->entry[next].pos);
+}
+
 /* take_samples hands the copied tokens out; whoever has ended meanwhile
    gets none, and the computed token is counted. */
 static uint32_t take_samples(tdm_sched_t *s, const tdm_flight_t *f, int64_t end_ns) {
     uint32_t n = 0, discard_cnt = 0;
     for (uint32_t i = 0; i < f->entry_cnt; i++) {
         const tdm_flight_entry_t *e = &f->entry[i];
+        take_ahead(s, f, i);
         if (!e->is_sampled) continue;
         const tdm_seq_t *q = &s->seq[e->seq];
-        if (q->state != TDM_SEQ_FREE && q->order == e->order)
+        if (q->state != TDM_SEQ_FREE && TDM_ENTRY_IS_OF(e, q))
             take(s, e->seq, s->sample[n], s->sample_flags[n], e->pos, end_ns);
         else {
             discard_cnt++;
@@ -174,6 +185,12 @@ static int is_reason_of(uint32_t reason, tdm_reason_group_t group) {
            tdm_reason_group_of((tdm_reason_t)reason) == group;
 }
 
+/* flight_move copies a flight without the entries it does not have. */
+static void flight_move(tdm_flight_t *to, const tdm_flight_t *from) {
+    memcpy(to, from, offsetof(tdm_flight_t, entry));
+    memcpy(to->entry, from->entry, from->entry_cnt * sizeof *to->entry);
+}
+
 void tdm_sched_result(tdm_sched_t *s, int64_t now_ns, const tdm_result_t *result) {
     tdm_sched_clock(s, now_ns);
     if (!s->is_up || result->epoch != s->epoch) {
@@ -197,7 +214,7 @@ void tdm_sched_result(tdm_sched_t *s, int64_t now_ns, const tdm_result_t *result
     tdm_kv_done(&s->kv, f->record.iteration);
     tdm_sched_record_push(s, &f->record);
     s->flight_cnt--;
-    if (s->flight_cnt > 0) s->flight[0] = s->flight[1];
+    if (s->flight_cnt > 0) flight_move(&s->flight[0], &s->flight[1]);
     s->flight_ns = s->now_ns;
 }
 
@@ -225,7 +242,7 @@ void tdm_sched_executor_up(tdm_sched_t *s, int64_t now_ns, uint32_t epoch) {
 static void blame(tdm_sched_t *s, const tdm_flight_t *f) {
     for (uint32_t i = 0; i < f->entry_cnt; i++) {
         tdm_seq_t *q = &s->seq[f->entry[i].seq];
-        if (q->state == TDM_SEQ_FREE || q->order != f->entry[i].order) continue;
+        if (q->state == TDM_SEQ_FREE || !TDM_ENTRY_IS_OF(&f->entry[i], q)) continue;
         if (q->death_cnt > 0 && q->death_epoch == s->epoch) continue;
         if (q->death_cnt > 0 && s->now_ns - q->death_ns > s->live.death_window_ns) q->death_cnt = 0;
         if (q->death_cnt == 0) q->death_ns = s->now_ns;

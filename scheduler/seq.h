@@ -45,15 +45,10 @@ typedef enum tdm_seq_state {
     TDM_SEQ_STATE_CNT
 } tdm_seq_state_t;
 
+/* Two lines of 64 bytes: what every iteration reads of a running sequence,
+   and what its start, its first token and its end need. */
 typedef struct tdm_seq {
-    const tdm_request_t *request; /* api's, readable until END is popped */
-    tdm_handle_t handle;
-    uint64_t order; /* of acceptance, from 1 */
-    int64_t accepted_ns;
-    int64_t deadline_ns; /* of the first token: the request's or its class's */
-    int64_t served_ns;   /* when a token of it was last planned, else accepted_ns */
-    int64_t first_ns;    /* end of the iteration that made its first token, 0: none yet */
-    int64_t death_ns;    /* when the first counted death happened */
+    uint64_t order TDM_ALIGNED(64); /* of acceptance, from 1 */
     uint32_t prompt_cnt;
     uint32_t output_max;
     uint32_t fill_cnt; /* tokens known when the executor life began */
@@ -62,16 +57,24 @@ typedef struct tdm_seq {
     uint32_t slot;    /* TDM_SEQ_NONE while WAITING */
     uint32_t prev;    /* neighbours in its queue, or in the free list */
     uint32_t next;
-    uint32_t death_cnt;
-    uint32_t death_epoch; /* counted for this epoch already */
+    tdm_handle_t handle;
     uint16_t api;
     uint16_t slo_class;
     uint16_t tenant;
-    uint16_t state; /* tdm_seq_state_t */
-    uint16_t queue; /* scheduler/order.h, TDM_QUEUE_NONE where in none */
-    uint16_t reserved;
-    uint32_t is_rebuilt; /* prefilled again after a restart, tokens were sent */
-    uint32_t fed_cnt;    /* positions planned in earlier executor lives */
+    uint16_t state;      /* tdm_seq_state_t */
+    uint16_t queue;      /* scheduler/order.h, TDM_QUEUE_NONE where in none */
+    uint16_t is_rebuilt; /* prefilled again after a restart, tokens were sent */
+
+    const tdm_request_t *request TDM_ALIGNED(64); /* api's, readable until END is popped */
+    int64_t accepted_ns;
+    int64_t deadline_ns;  /* of the first token: the request's or its class's */
+    int64_t served_ns;    /* when a token of it was last planned, else accepted_ns */
+    int64_t first_ns;     /* end of the iteration that made its first token, 0: none yet */
+    int64_t death_ns;     /* when the first counted death happened */
+    uint32_t death_cnt;   /* executor lives it ended in */
+    uint32_t death_epoch; /* counted for this epoch already */
+    uint32_t fed_cnt;     /* positions planned in earlier executor lives */
+    uint32_t reserved;
 } tdm_seq_t;
 
 /* tdm_seq_may says whether the table above has the arrow from -> to. */

@@ -136,7 +136,7 @@ static void mark_flights(tdm_sched_t *s, uint32_t idx, tdm_finish_t finish) {
     for (uint32_t i = 0; i < s->flight_cnt; i++)
         for (uint32_t k = 0; k < s->flight[i].entry_cnt; k++) {
             tdm_flight_entry_t *e = &s->flight[i].entry[k];
-            if (e->seq == idx && e->order == s->seq[idx].order) e->finish = finish;
+            if (e->seq == idx && TDM_ENTRY_IS_OF(e, &s->seq[idx])) e->finish = (uint8_t)finish;
         }
 }
 

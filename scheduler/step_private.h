@@ -17,13 +17,20 @@
 
 /* One slot of a plan in flight; slices first, then decodes. */
 typedef struct tdm_flight_entry {
-    uint64_t order; /* of the sequence: it may have ended meanwhile */
     uint32_t seq;
-    uint32_t slot;
-    uint32_t pos; /* of the token it samples */
-    uint32_t is_sampled;
-    uint32_t finish; /* tdm_finish_t, once its sequence ended */
+    uint32_t order; /* of the sequence, its low half: it may have ended meanwhile */
+    uint32_t pos;   /* of the token it samples */
+    uint16_t slot;
+    uint8_t is_sampled;
+    uint8_t finish; /* tdm_finish_t, once its sequence ended */
 } tdm_flight_entry_t;
+
+/* TDM_ENTRY_IS_OF: the entry belongs to this life of its sequence. */
+#define TDM_ENTRY_IS_OF(e, q) ((e)->order == (uint32_t)(q)->order)
+
+/* How many sequences ahead a walk over slots asks for the line of the
+   next: enough to hide a memory access behind the work on so many. */
+#define TDM_SCHED_AHEAD 12u
 
 typedef struct tdm_flight {
     tdm_sched_record_t record;
@@ -104,6 +111,16 @@ struct tdm_sched {
     uint32_t record_tail;
     tdm_sched_stats_t stats;
 };
+
+/* ahead asks for what a plan will touch of the slot TDM_SCHED_AHEAD
+   further on. */
+static inline void tdm_sched_ahead(const tdm_sched_t *s, uint32_t slot) {
+    uint32_t next = slot + TDM_SCHED_AHEAD;
+    if (next >= s->sizes.seq_max || s->slot_seq[next] == TDM_SEQ_NONE) return;
+    __builtin_prefetch(&s->seq[s->slot_seq[next]], 1);
+    __builtin_prefetch(&s->kv.slot[next], 1);
+    __builtin_prefetch(&s->flight[s->flight_cnt % TDM_SCHED_DEPTH_MAX].entry[next], 1);
+}
 
 /* clock: the later of now_ns and what was seen before. */
 int64_t tdm_sched_clock(tdm_sched_t *s, int64_t now_ns);
