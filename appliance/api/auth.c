@@ -106,7 +106,10 @@ tdm_status_t tdm_auth_load(tdm_auth_t *a, const char *path, tdm_error_t *err) {
         return tdm_error_set(err, TDM_ERR_LIMIT, "keys file %s: over %u bytes", path, FILE_MAX - 1);
     tdm_status_t st = tdm_auth_parse(a, text, sz, err);
     gnutls_memset(text, 0, sizeof text);
-    return st;
+    if (st != TDM_OK || a->key_cnt > 0) return st;
+    return tdm_error_set(err, TDM_ERR_INVAL,
+                         "keys file %s holds no key; to be open to trusted peers, name no file",
+                         path);
 }
 
 int tdm_auth_check(const tdm_auth_t *a, const char *authorization, int is_trusted_peer) {

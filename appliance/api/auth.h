@@ -35,7 +35,8 @@ typedef struct tdm_auth {
 void tdm_auth_init(tdm_auth_t *a);
 
 /* tdm_auth_load reads a keys file into a; an error names the line, never
-   its text.  Boot time only. */
+   its text.  A file without a key is an error too: whoever names one means
+   to be asked.  Boot time only. */
 TDM_MUST_USE tdm_status_t tdm_auth_load(tdm_auth_t *a, const char *path, tdm_error_t *err);
 
 /* tdm_auth_parse is tdm_auth_load over text in memory. */

@@ -3,6 +3,8 @@
    the keys in it and nothing else. */
 #include "tests/unit/api/rig.h"
 
+#include <unistd.h>
+
 /* sha256 of "k", "other" and "". */
 #define HASH_K     "8254c329a92850f6d539dd376f4816ee2764517da5e0235514af433164480d7a"
 #define HASH_OTHER "d9298a10d1b0735837dc4bd85dac641b0f3cef27a47e5d53a54f2f3f5b2fcffa"
@@ -102,6 +104,20 @@ static void a_file_is_read_as_its_text(void **state) {
     assert_int_equal(remove(path), 0);
 }
 
+static void a_file_without_a_key_does_not_open_the_house(void **state) {
+    (void)state;
+    tdm_auth_t a;
+    tdm_error_t err = {0};
+    char path[] = "/tmp/tdm-auth-XXXXXX";
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, "# later\n\n", 9), 9);
+    (void)close(fd);
+    assert_int_equal(tdm_auth_load(&a, path, &err), TDM_ERR_INVAL);
+    assert_non_null(strstr(err.text, "no key"));
+    assert_int_equal(remove(path), 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tenants_are_numbered_in_order),
@@ -109,6 +125,7 @@ int main(void) {
         cmocka_unit_test(a_bad_line_is_named_and_not_quoted),
         cmocka_unit_test(bounds_are_refused),
         cmocka_unit_test(a_file_is_read_as_its_text),
+        cmocka_unit_test(a_file_without_a_key_does_not_open_the_house),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
