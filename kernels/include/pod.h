@@ -97,23 +97,32 @@ static inline uint32_t tdm_pod_tile_smem(uint32_t tile, uint32_t head_dim) {
     return (t.row + 2 * t.stage * t.key) * head_dim * 2;
 }
 
+typedef enum tdm_pod_policy {
+    TDM_POD_POLICY_STICKY,       /* roles kept until a kind runs out */
+    TDM_POD_POLICY_PROPORTIONAL, /* turns in the ratio of the CTAs' work left */
+    TDM_POD_POLICY_EVEN,         /* turns one to one */
+} tdm_pod_policy_t;
+
 /* tdm_pod_config_t: bounds, and the knobs of a plan.  A zero knob means
    the planner's choice. */
 typedef struct tdm_pod_config {
     tdm_gpu_t gpu;
     tdm_pod_shape_t shape;
-    uint32_t seq_max;           /* sequences of one plan */
-    uint32_t item_max;          /* items of both kinds */
-    uint64_t part_float_max;    /* floats of partials */
-    uint32_t tile;              /* tdm_pod_tile_t, or AUTO */
-    uint32_t policy;            /* tdm_ticket_policy_t (kernels/ticket) */
-    uint32_t decode_split_tok;  /* keys of a full decode item, a multiple of 64 */
-    uint32_t prefill_split_max; /* most splits of a prefill tile; 1: none */
-    uint32_t is_off;            /* the operator wants no fused launches */
+    uint32_t seq_max;             /* sequences of one plan */
+    uint32_t item_max;            /* items of both kinds */
+    uint64_t part_float_max;      /* floats of partials */
+    uint32_t tile;                /* tdm_pod_tile_t, or AUTO */
+    uint32_t policy;              /* tdm_pod_policy_t */
+    uint32_t share[TDM_KIND_CNT]; /* of CTAs under the sticky policy; 0: 1 to 1 */
+    uint32_t decode_split_tok;    /* keys of a full decode item, a multiple of 64 */
+    uint32_t prefill_split_max;   /* most splits of a prefill tile; 1: none */
+    uint32_t is_off;              /* the operator wants no fused launches */
 } tdm_pod_config_t;
 
 #define TDM_POD_ITEM_DEFAULT       65536u
 #define TDM_POD_PART_FLOAT_DEFAULT (UINT64_C(32) << 20)
+
+#define TDM_POD_TOKEN_MAX 32768u /* prefill tokens of one plan */
 
 #define TDM_POD_NO_MERGE UINT32_MAX
 
@@ -149,9 +158,10 @@ typedef struct tdm_pod_head {
     uint32_t merge_off;              /* tdm_pod_merge_t [merge_cnt] */
     uint32_t item_off[TDM_KIND_CNT]; /* tdm_pod_item_t [item_cnt[kind]] */
     uint32_t group;
-    uint32_t group_magic; /* p / group == p * magic >> 32 for p < 2^24 */
-    uint32_t policy;
-    uint32_t reserved[5];
+    uint32_t group_magic;         /* p / group == p * magic >> 32 for p < 2^24 */
+    uint32_t policy;              /* tdm_ticket_policy_t (kernels/ticket) */
+    uint32_t share[TDM_KIND_CNT]; /* of CTAs, under the sticky policy */
+    uint32_t reserved[3];
 } tdm_pod_head_t;
 
 /* tdm_pod_plan_t is what a build says besides the blob. */
@@ -213,7 +223,7 @@ typedef struct tdm_pod_span {
     uint32_t clock_cnt; /* SM cycles between them */
     uint32_t sm;
     uint32_t kind;
-    uint32_t vcta_cnt; /* virtual CTAs in it: 1, or up to TDM_POD_PACK */
+    uint32_t warp_cnt; /* warps of it: TDM_POD_PACK, or 1 of decode */
 } tdm_pod_span_t;
 
 /* tdm_pod_counters_t: sums since the last read, and what the log of the

@@ -3,25 +3,33 @@
 
 #include <string.h>
 
-#include "appliance/base/check.h"
 #include "kernels/plan/device.h"
+#include "kernels/ticket/ticket.h"
 
 #define KEY_BLOCK 64u /* splits lie on its multiples; a cost is counted in it */
 #define COST_MAX  (TDM_CONTEXT_MAX / KEY_BLOCK)
 
-/* Decode items per warp slot that balance aims at: with longest first the
-   last one is late by at most one item, a third of a slot's share. */
-#define DECODE_ITEM_PER_SLOT 3u
+/* Decode items: the longest of which there are 0.9 for each warp that can
+   run.  Few and long, for each item costs a partial and the last to finish
+   folds all of a sequence; a quarter of the warps already draws the whole
+   memory rate, so a ragged end costs little. */
+#define DECODE_ITEM_PER_SLOT 0.9f
 #define DECODE_SPLIT_MIN     256u
-#define DECODE_SPLIT_MAX     4096u
+#define DECODE_SPLIT_MAX     8192u
 
 /* Pieces of one prefill tile.  Each piece costs a partial of row * head_dim
-   floats written and read: about 3 key blocks' worth of time.  Below 16
+   floats written and read: about 8 key blocks' worth of time.  Below 16
    blocks the pipeline's fill shows. */
-#define PREFILL_SPLIT_MAX   8u
-#define PREFILL_SPLIT_COST  3u
-#define PREFILL_BLOCK_MIN   16u
-#define PREFILL_SHARE_FUSED 2u /* pieces of at most 1 / 2 of a slot's share */
+#define PREFILL_SPLIT_MAX  8u
+#define PREFILL_SPLIT_COST 8u
+#define PREFILL_BLOCK_MIN  16u
+
+/* Beside prefill decode takes this much longer than alone, and a prefill
+   CTA is this much quicker beside decode than beside prefill (measured on
+   an H200: 2.54 us a block against 2.93). */
+#define DECODE_BESIDE  1.1f
+#define PREFILL_BESIDE 0.87f
+#define ROUND_MAX      64u
 
 /* All that a build carries along. */
 typedef struct work {
@@ -33,7 +41,8 @@ typedef struct work {
     uint32_t group;
     uint32_t tile_row;
     uint32_t span[TDM_KIND_CNT]; /* blocks of a full item */
-    uint32_t bucket[COST_MAX + 1];
+    uint32_t cost_max[TDM_KIND_CNT];
+    uint32_t bucket[TDM_KIND_CNT][COST_MAX + 1]; /* counting sort: next index of a cost */
     tdm_pod_item_t *item[TDM_KIND_CNT];
     tdm_pod_merge_t *merge;
     uint32_t merge_cnt;
@@ -85,13 +94,13 @@ static uint32_t decode_span(const work_t *w) {
     const tdm_pod_config_t *c = w->config;
     uint32_t split = c->decode_split_tok;
     if (split == 0) {
-        uint64_t want = (uint64_t)w->plan->grid * TDM_POD_PACK * DECODE_ITEM_PER_SLOT;
+        float want = (float)(w->plan->grid * TDM_POD_PACK) * DECODE_ITEM_PER_SLOT;
         for (split = DECODE_SPLIT_MAX; split > DECODE_SPLIT_MIN; split /= 2) {
             uint64_t item = 0;
             for (uint32_t s = w->begin[TDM_KIND_DECODE]; s < w->end[TDM_KIND_DECODE]; s++) {
                 item += (w->seq[s].kv_cnt + split - 1) / split;
             }
-            if (item * c->shape.nhead_kv >= want) break;
+            if ((float)(item * c->shape.nhead_kv) >= want) break;
         }
     }
     w->plan->decode_split_tok = split;
@@ -129,34 +138,47 @@ static uint64_t makespan(const tile_sum_t *sum, uint32_t span, uint32_t slot) {
     return TDM_MAX(TDM_MIN(wave, lpt), span) + fold;
 }
 
-/* Blocks of a full prefill item.  Alone: the split of the least makespan.
-   Beside decode, which fills the gaps: whole, unless a tile is longer than
-   its share of a slot's time, and then no finer than that asks. */
+/* The same beside decode: half of the slots begin at once, the other half
+   when decode is done; block_us is the time of one block. */
+static float makespan_beside(const tile_sum_t *sum, uint32_t span, uint32_t slot, float block_us,
+                             float decode_us) {
+    int is_whole = span >= sum->block_max;
+    float item_us = (float)(span + (is_whole ? 0 : PREFILL_SPLIT_COST)) * block_us;
+    float round = (float)sum->block_cnt / (float)span / (float)(slot / 2);
+    if (round > (float)ROUND_MAX) return round * item_us;
+    float first = item_us;
+    float second = decode_us + item_us;
+    float end = 0;
+    for (float done = 0; done < round; done += 1.0f) {
+        if (first <= second) {
+            end = first;
+            first += item_us;
+        } else {
+            end = second;
+            second += item_us;
+        }
+    }
+    return end;
+}
+
+/* Blocks of a full prefill item: the split of the least makespan. */
 static uint32_t prefill_span(const work_t *w, int is_fused) {
+    const tdm_gpu_t *gpu = &w->config->gpu;
     tile_sum_t sum = sum_tiles(w);
     uint32_t slot = w->plan->grid;
     uint32_t most = w->config->prefill_split_max;
     if (most == 0) most = PREFILL_SPLIT_MAX;
+    float block_flop = 4.0f * (float)(w->tile_row * KEY_BLOCK * w->config->shape.head_dim);
+    float block_us = block_flop * (float)slot / gpu->mma_tflops * 1e-6f * PREFILL_BESIDE;
+    float decode_us = w->plan->pred_us[TDM_KIND_DECODE] * DECODE_BESIDE;
     uint32_t best = TDM_MAX(sum.block_max, 1u);
-    if (is_fused) {
-        float decode = w->plan->pred_us[TDM_KIND_PREFILL] > 0.0f
-                           ? w->plan->pred_us[TDM_KIND_DECODE] / w->plan->pred_us[TDM_KIND_PREFILL]
-                           : 0.0f;
-        float share = (float)sum.block_cnt / (float)slot * (1.0f + decode);
-        for (uint32_t n = 1; n <= most; n++) {
-            uint32_t span = (sum.block_max + n - 1) / n;
-            if (n > 1 && span < PREFILL_BLOCK_MIN) break;
-            best = TDM_MAX(span, 1u);
-            if ((float)(span * PREFILL_SHARE_FUSED) <= share) break;
-        }
-        return best;
-    }
-    uint64_t least = UINT64_MAX;
+    float least = -1.0f;
     for (uint32_t n = 1; n <= most; n++) {
         uint32_t span = TDM_MAX((sum.block_max + n - 1) / n, 1u);
         if (n > 1 && span < PREFILL_BLOCK_MIN) break;
-        uint64_t time = makespan(&sum, span, slot);
-        if (time >= least) continue;
+        float time = is_fused && slot > 1 ? makespan_beside(&sum, span, slot, block_us, decode_us)
+                                          : (float)makespan(&sum, span, slot);
+        if (least >= 0 && time >= least * 0.98f) continue; /* a finer cut must earn its keep */
         least = time;
         best = span;
     }
@@ -178,14 +200,17 @@ static int measure(work_t *w, uint32_t kind, uint32_t span) {
     uint64_t item = 0;
     uint64_t merge = 0;
     uint64_t part = 0;
-    memset(w->bucket, 0, sizeof w->bucket);
+    uint32_t *bucket = w->bucket[kind];
+    memset(bucket, 0, sizeof w->bucket[kind]);
+    w->cost_max[kind] = 0;
     for (uint32_t s = w->begin[kind]; s < w->end[kind]; s++) {
         for (tile_t t = {0, 0, 0, 0}; tile_next(w, &w->seq[s], &t);) {
             uint32_t full = t.block_cnt / span;
             uint32_t rest = t.block_cnt % span;
             uint32_t piece = full + (rest || full == 0);
-            if (full) w->bucket[span] += full * nhead;
-            if (rest || full == 0) w->bucket[rest] += nhead;
+            if (full) bucket[span] += full * nhead;
+            if (rest || full == 0) bucket[rest] += nhead;
+            w->cost_max[kind] = TDM_MAX(w->cost_max[kind], full ? span : rest);
             item += (uint64_t)piece * nhead;
             if (piece == 1) continue;
             merge += nhead;
@@ -204,11 +229,11 @@ static int measure(work_t *w, uint32_t kind, uint32_t span) {
     return 1;
 }
 
-static void buckets_to_offsets(work_t *w, uint32_t cost_max) {
+static void buckets_to_offsets(work_t *w, uint32_t kind) {
     uint32_t off = 0;
-    for (uint32_t cost = cost_max + 1; cost-- > 0;) {
-        uint32_t cnt = w->bucket[cost];
-        w->bucket[cost] = off;
+    for (uint32_t cost = w->cost_max[kind] + 1; cost-- > 0;) {
+        uint32_t cnt = w->bucket[kind][cost];
+        w->bucket[kind][cost] = off;
         off += cnt;
     }
 }
@@ -220,7 +245,7 @@ static void place_piece(work_t *w, uint32_t kind, const tile_t *t, uint32_t s, u
     uint32_t first = split * w->span[kind];
     uint32_t block = TDM_MIN(w->span[kind], t->block_cnt - first);
     uint32_t nhead = w->config->shape.nhead_kv;
-    tdm_pod_item_t *to = w->item[kind] + w->bucket[block];
+    tdm_pod_item_t *to = w->item[kind] + w->bucket[kind][block];
     tdm_pod_item_t it = {.seq = s,
                          .row = t->row,
                          .row_cnt = t->row_cnt,
@@ -228,7 +253,7 @@ static void place_piece(work_t *w, uint32_t kind, const tile_t *t, uint32_t s, u
                          .kv_end = TDM_MIN((first + block) * KEY_BLOCK, t->kv_cnt),
                          .merge = merge,
                          .split = split};
-    w->bucket[block] += nhead;
+    w->bucket[kind][block] += nhead;
     for (uint32_t h = 0; h < nhead; h++) {
         it.head_kv = h;
         if (merge != TDM_POD_NO_MERGE) it.merge = merge + h;
@@ -236,26 +261,43 @@ static void place_piece(work_t *w, uint32_t kind, const tile_t *t, uint32_t s, u
     }
 }
 
-static void place_tile(work_t *w, uint32_t kind, const tile_t *t, uint32_t s) {
-    uint32_t nhead = w->config->shape.nhead_kv;
-    uint32_t piece = TDM_MAX((t->block_cnt + w->span[kind] - 1) / w->span[kind], 1u);
-    uint32_t merge = TDM_POD_NO_MERGE;
-    if (piece > 1) {
-        merge = w->merge_cnt;
-        w->merge_cnt += nhead;
-        w->plan->split_cnt += (piece - 1) * nhead;
-        for (uint32_t h = 0; h < nhead; h++) {
-            w->merge[merge + h] = (tdm_pod_merge_t){
-                .part_off = w->part_float_cnt, .split_cnt = piece, .row_cnt = t->row_cnt};
-            w->part_float_cnt += part_floats(w, t->row_cnt, piece);
-        }
-    }
-    for (uint32_t i = 0; i < piece; i++) place_piece(w, kind, t, s, merge, i);
+static uint32_t piece_cnt(const work_t *w, uint32_t kind, const tile_t *t) {
+    return TDM_MAX((t->block_cnt + w->span[kind] - 1) / w->span[kind], 1u);
 }
 
+/* The merges of a sequence's tiles, in tile order; returns the most pieces
+   that one of them has. */
+static uint32_t place_merges(work_t *w, uint32_t kind, uint32_t s) {
+    uint32_t nhead = w->config->shape.nhead_kv;
+    uint32_t most = 1;
+    for (tile_t t = {0, 0, 0, 0}; tile_next(w, &w->seq[s], &t);) {
+        uint32_t piece = piece_cnt(w, kind, &t);
+        most = TDM_MAX(most, piece);
+        if (piece == 1) continue;
+        w->plan->split_cnt += (piece - 1) * nhead;
+        for (uint32_t h = 0; h < nhead; h++) {
+            w->merge[w->merge_cnt++] = (tdm_pod_merge_t){
+                .part_off = w->part_float_cnt, .split_cnt = piece, .row_cnt = t.row_cnt};
+            w->part_float_cnt += part_floats(w, t.row_cnt, piece);
+        }
+    }
+    return most;
+}
+
+/* Pieces outside, tiles inside: items of equal length stand in this order,
+   so those that run at one time read the same keys and find them in L2. */
 static void place(work_t *w, uint32_t kind) {
     for (uint32_t s = w->begin[kind]; s < w->end[kind]; s++) {
-        for (tile_t t = {0, 0, 0, 0}; tile_next(w, &w->seq[s], &t);) place_tile(w, kind, &t, s);
+        uint32_t first = w->merge_cnt;
+        uint32_t most = place_merges(w, kind, s);
+        for (uint32_t i = 0; i < most; i++) {
+            uint32_t merge = first;
+            for (tile_t t = {0, 0, 0, 0}; tile_next(w, &w->seq[s], &t);) {
+                uint32_t piece = piece_cnt(w, kind, &t);
+                if (i < piece) place_piece(w, kind, &t, s, piece > 1 ? merge : TDM_POD_NO_MERGE, i);
+                if (piece > 1) merge += w->config->shape.nhead_kv;
+            }
+        }
     }
 }
 
@@ -304,7 +346,7 @@ static uint32_t seq_gate(const work_t *w, uint32_t prefill_cnt, uint32_t decode_
         if (w->seq[s].kv_cnt > TDM_CONTEXT_MAX) return TDM_FALLBACK_context_limit;
         tok += s < prefill_cnt ? w->seq[s].cnt : 0;
     }
-    if (tok > TDM_PLAN_TOKEN_MAX || prefill_cnt + decode_cnt > w->config->seq_max) {
+    if (tok > TDM_POD_TOKEN_MAX || prefill_cnt + decode_cnt > w->config->seq_max) {
         reason = TDM_FALLBACK_chunk_limit;
     }
     return reason;
@@ -340,6 +382,14 @@ static uint64_t hash_words(uint64_t h, const void *data, uint64_t sz) {
     return h;
 }
 
+static uint32_t policy_of(uint32_t policy) {
+    switch (policy) {
+    case TDM_POD_POLICY_PROPORTIONAL: return TDM_TICKET_PROPORTIONAL;
+    case TDM_POD_POLICY_EVEN: return TDM_TICKET_EVEN;
+    default: return TDM_TICKET_STICKY;
+    }
+}
+
 /* Carves the blob; its pieces stand in the order of tdm_pod_head_t. */
 static void lay_out(work_t *w, uint32_t seq_cnt, uint8_t *blob) {
     tdm_pod_plan_t *p = w->plan;
@@ -348,7 +398,11 @@ static void lay_out(work_t *w, uint32_t seq_cnt, uint8_t *blob) {
     *head = (tdm_pod_head_t){.merge_cnt = p->merge_cnt,
                              .seq_cnt = seq_cnt,
                              .group = w->group,
-                             .policy = w->config->policy};
+                             .policy = policy_of(w->config->policy)};
+    int is_even = !w->config->share[TDM_KIND_PREFILL] && !w->config->share[TDM_KIND_DECODE];
+    for (uint32_t kind = 0; kind < TDM_KIND_CNT; kind++) {
+        head->share[kind] = is_even ? 1 : w->config->share[kind];
+    }
     if (w->group > 1) {
         head->group_magic = (uint32_t)(((UINT64_C(1) << 32) + w->group - 1) / w->group);
     }
@@ -381,17 +435,10 @@ static int build_items(work_t *w, uint32_t seq_cnt, int is_fused, void *blob) {
         if (!size_kind(w, kind, span[kind])) return 0;
     }
     lay_out(w, seq_cnt, blob);
-    tdm_pod_plan_t counted = *w->plan;
     for (uint32_t kind = 0; kind < TDM_KIND_CNT; kind++) {
-        /* The buckets hold the last kind measured: count each again. */
-        w->plan->merge_cnt = 0;
-        w->plan->part_float_cnt = 0;
-        TDM_CHECK(measure(w, kind, w->span[kind]));
-        buckets_to_offsets(w, COST_MAX);
+        buckets_to_offsets(w, kind);
         place(w, kind);
     }
-    w->plan->merge_cnt = counted.merge_cnt;
-    w->plan->part_float_cnt = counted.part_float_cnt;
     return 1;
 }
 
@@ -424,5 +471,8 @@ void tdm_pod_plan_build(const tdm_pod_config_t *config, const tdm_attn_seq_t *se
     plan->wave[TDM_KIND_PREFILL] = (float)plan->item_cnt[TDM_KIND_PREFILL] / (float)plan->grid;
     plan->wave[TDM_KIND_DECODE] =
         (float)plan->item_cnt[TDM_KIND_DECODE] / (float)(plan->grid * TDM_POD_PACK);
-    plan->key = hash_words(0, blob, plan->blob_sz < 65536 ? plan->blob_sz : 65536);
+    plan->key = hash_words(0, &config->shape, sizeof config->shape);
+    plan->key = hash_words(plan->key, seq, (prefill_cnt + decode_cnt) * sizeof *seq);
+    plan->key = hash_words(plan->key, w.span, sizeof w.span);
+    plan->key = hash_words(plan->key, &plan->tile, sizeof plan->tile);
 }

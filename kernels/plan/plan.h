@@ -9,11 +9,11 @@
      gate     is there a kernel for this device and shape?  A reason if not
      tile     the widest that leaves two CTAs an SM (smem, registers,
               threads of the description; no device is built in)
-     decode   items of decode_split_tok keys: halved from 4096 to 256 until
-              there are three items for each warp that can run
-     prefill  tiles of packed rows, cut over keys only where whole tiles
-              would leave SMs idle at the end; never into so many pieces
-              that decode would wait behind them
+     decode   items of decode_split_tok keys: halved from 8192 to 256 until
+              nearly every warp that can run has one
+     prefill  tiles of packed rows, cut over keys into the number of pieces
+              whose makespan is the least: beside decode half of the CTAs
+              begin at once and half when decode is done
      order    longest first, per kind, by counting sort
 
    Splits depend on the shapes of the batch and on the device's size alone,

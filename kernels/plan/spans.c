@@ -57,7 +57,7 @@ void tdm_pod_spans_fold(tdm_pod_span_t *span, uint32_t cnt, uint32_t cta_sm, uin
         uint64_t ns = span[i].end_ns - span[i].start_ns;
         first = TDM_MIN(first, span[i].start_ns);
         last = TDM_MAX(last, span[i].end_ns);
-        out->sm_ns[span[i].kind & 1] += ns;
+        out->sm_ns[span[i].kind & 1] += ns * span[i].warp_cnt;
         if (ns < 5000) continue; /* the timer's own step would show */
         clock_sum += (double)span[i].clock_cnt;
         ns_sum += (double)ns;
@@ -75,8 +75,9 @@ void tdm_pod_spans_fold(tdm_pod_span_t *span, uint32_t cnt, uint32_t cta_sm, uin
     qsort(span, cnt, sizeof *span, by_start);
     out->overlap_ns = both_kinds_ns(span, cnt);
     out->wall_ns = last - first;
-    out->sm_ns[TDM_KIND_PREFILL] /= cta_sm ? cta_sm : 1;
-    out->sm_ns[TDM_KIND_DECODE] /= cta_sm ? cta_sm : 1;
+    uint32_t warp_sm = TDM_POD_PACK * (cta_sm ? cta_sm : 1);
+    out->sm_ns[TDM_KIND_PREFILL] /= warp_sm;
+    out->sm_ns[TDM_KIND_DECODE] /= warp_sm;
     uint64_t sm = TDM_MIN(out->sm_used, sm_cnt);
     if (out->wall_ns && sm) {
         out->tail = 1.0f - (float)((double)sm_end_sum / (double)sm / (double)out->wall_ns);

@@ -71,6 +71,7 @@
 typedef enum tdm_ticket_policy {
     TDM_TICKET_PROPORTIONAL, /* kinds in the ratio of the items left */
     TDM_TICKET_EVEN,         /* one each, as long as both last */
+    TDM_TICKET_STICKY,       /* a drawer keeps to its kind: tdm_ticket_role */
 } tdm_ticket_policy_t;
 
 /* tdm_ticket_line_t is one counter on a cache line of its own. */
@@ -118,6 +119,17 @@ TDM_TICKET_FN uint32_t tdm_ticket_kind(uint32_t t, uint32_t p, uint32_t d, uint3
     uint64_t sum = (uint64_t)p + d;
     if (sum == 0) return TDM_KIND_DECODE;
     return (uint64_t)t % sum * p % sum < p ? TDM_KIND_PREFILL : TDM_KIND_DECODE;
+}
+
+/* tdm_ticket_role gives the n-th drawer to begin on an SM the kind it
+   takes from first, by shares p : d (1 : 1 alternates).  It then calls
+   tdm_ticket_take, and when its kind is done takes from the other.  Turns
+   of equal count would not do where items differ in length: the kind of
+   the short ones would leave the SM between them. */
+TDM_TICKET_FN uint32_t tdm_ticket_role(tdm_ticket_line_t *drawn, uint32_t sm, uint32_t p,
+                                       uint32_t d) {
+    uint32_t t = TDM_TICKET_ADD(&drawn->value, 1u) + sm;
+    return tdm_ticket_kind(t, p, d, TDM_TICKET_PROPORTIONAL);
 }
 
 /* tdm_ticket_draw draws for the SM numbered sm, whose counter is *drawn.

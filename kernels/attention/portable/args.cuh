@@ -21,7 +21,7 @@ typedef struct pod_args {
     tdm_ticket_t *ticket;     // one of two: STREAMS runs two launches at once
     tdm_ticket_line_t *drawn; // [smid_cnt] of this ticket
     pod_count_t *count;
-    tdm_pod_span_t *span; // [prefill items, then decode packs]
+    tdm_pod_span_t *span; // [prefill items, then decode items]
     uint32_t smid_cnt;
     uint32_t nhead_q;
     uint32_t nhead_kv;

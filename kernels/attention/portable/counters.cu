@@ -5,8 +5,7 @@
 int tdm_pod_read(tdm_pod_t *pod, const tdm_pod_plan_t *plan, tdm_pod_counters_t *out) {
     pod_count_t count;
     *out = tdm_pod_counters_t();
-    uint32_t pack = (plan->item_cnt[TDM_KIND_DECODE] + TDM_POD_PACK - 1) / TDM_POD_PACK;
-    uint32_t line = plan->item_cnt[TDM_KIND_PREFILL] + pack;
+    uint32_t line = plan->item_cnt[TDM_KIND_PREFILL] + plan->item_cnt[TDM_KIND_DECODE];
     cudaError_t e = cudaDeviceSynchronize();
     if (e == cudaSuccess) {
         e = cudaMemcpy(&count, pod->count, sizeof count, cudaMemcpyDeviceToHost);

@@ -102,39 +102,68 @@ template <class TR> struct pod_row_sink {
     }
 };
 
+// Four neighbouring elements of one row, on their way through the fold.
+struct merge_cell {
+    float top;
+    float l;
+    float4 o;
+};
+
 // Folds the partials of it.merge into out; `lane` of `lane_cnt` threads.
+// Each lane has BATCH cells in hand at once, for the loads' latency.
 template <class TR>
 static __device__ __forceinline__ void merge_fold(const pod_args_t &a, const pod_blob &blob,
                                                   const tdm_attn_seq_t &seq,
                                                   const tdm_pod_item_t &it, uint32_t lane,
                                                   uint32_t lane_cnt) {
     constexpr uint32_t QUAD = TR::DIM / 4; // lanes of one row
+    constexpr int BATCH = 4;
     const tdm_pod_merge_t g = blob.merge[it.merge];
     const pod_part from = pod_part_of<TR::DIM>(a, g);
-    for (uint32_t i = lane; i < g.row_cnt * QUAD; i += lane_cnt) {
-        uint32_t r = i / QUAD;
-        uint32_t dim = i % QUAD * 4;
-        float top = -CUDART_INF_F;
-        for (uint32_t s = 0; s < g.split_cnt; s++)
-            top = fmaxf(top, __ldcg(from.m + s * g.row_cnt + r));
-        float base = top == -CUDART_INF_F ? 0.0f : top;
-        float l = 0.0f;
-        float4 o = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-        for (uint32_t s = 0; s < g.split_cnt; s++) {
-            uint64_t cell = static_cast<uint64_t>(s) * g.row_cnt + r;
-            float w = ptx_ex2(__ldcg(from.m + cell) - base);
-            float4 x = __ldcg(reinterpret_cast<const float4 *>(from.o + cell * TR::DIM + dim));
-            l = fmaf(w, __ldcg(from.l + cell), l);
-            o.x = fmaf(w, x.x, o.x);
-            o.y = fmaf(w, x.y, o.y);
-            o.z = fmaf(w, x.z, o.z);
-            o.w = fmaf(w, x.w, o.w);
+    const uint32_t cell_cnt = g.row_cnt * QUAD;
+    tdm_pod_item_t whole = it;
+    whole.merge = TDM_POD_NO_MERGE;
+    for (uint32_t begin = lane; begin < cell_cnt; begin += BATCH * lane_cnt) {
+        merge_cell c[BATCH];
+#pragma unroll
+        for (int b = 0; b < BATCH; b++) {
+            c[b] = {-CUDART_INF_F, 0.0f, make_float4(0.0f, 0.0f, 0.0f, 0.0f)};
         }
-        tdm_pod_item_t whole = it;
-        whole.merge = TDM_POD_NO_MERGE;
-        pod_row_sink<TR> sink(a, blob, seq, whole, r, top, l, dim == 0);
-        sink.put(dim, o.x, o.y);
-        sink.put(dim + 2, o.z, o.w);
+        for (uint32_t s = 0; s < g.split_cnt; s++) {
+            float m[BATCH], l[BATCH];
+            float4 x[BATCH];
+#pragma unroll
+            for (int b = 0; b < BATCH; b++) {
+                uint32_t i = min(begin + b * lane_cnt, cell_cnt - 1);
+                uint32_t at = s * g.row_cnt + i / QUAD;
+                m[b] = __ldcg(from.m + at);
+                l[b] = __ldcg(from.l + at);
+                x[b] = __ldcg(reinterpret_cast<const float4 *>(
+                    from.o + static_cast<uint64_t>(at) * TR::DIM + i % QUAD * 4));
+            }
+#pragma unroll
+            for (int b = 0; b < BATCH; b++) {
+                float top = fmaxf(c[b].top, m[b]);
+                float base = top == -CUDART_INF_F ? 0.0f : top;
+                float fix = ptx_ex2(c[b].top - base);
+                float w = ptx_ex2(m[b] - base);
+                c[b].top = top;
+                c[b].l = fmaf(w, l[b], c[b].l * fix);
+                c[b].o.x = fmaf(w, x[b].x, c[b].o.x * fix);
+                c[b].o.y = fmaf(w, x[b].y, c[b].o.y * fix);
+                c[b].o.z = fmaf(w, x[b].z, c[b].o.z * fix);
+                c[b].o.w = fmaf(w, x[b].w, c[b].o.w * fix);
+            }
+        }
+#pragma unroll
+        for (int b = 0; b < BATCH; b++) {
+            uint32_t i = begin + b * lane_cnt;
+            if (i >= cell_cnt) break;
+            uint32_t dim = i % QUAD * 4;
+            pod_row_sink<TR> sink(a, blob, seq, whole, i / QUAD, c[b].top, c[b].l, dim == 0);
+            sink.put(dim, c[b].o.x, c[b].o.y);
+            sink.put(dim + 2, c[b].o.z, c[b].o.w);
+        }
     }
 }
 

@@ -18,7 +18,15 @@ struct pod_paged {
     // Past kv_cnt the table names no page: page 0 then, for an address
     // that will not be used.
     template <int DIM> __device__ __forceinline__ uint64_t offset(uint32_t tok) const {
-        uint32_t page = tok < kv_cnt ? __ldg(table + (tok >> page_lg)) : 0;
+        return offset_in<DIM>(page_of(tok), tok);
+    }
+
+    // Its two halves, for a caller that asks for the page ahead of time.
+    __device__ __forceinline__ uint32_t page_of(uint32_t tok) const {
+        return tok < kv_cnt ? __ldg(table + (tok >> page_lg)) : 0;
+    }
+    template <int DIM>
+    __device__ __forceinline__ uint64_t offset_in(uint32_t page, uint32_t tok) const {
         uint64_t row = (static_cast<uint64_t>(page) * nhead_kv + head_kv) << page_lg;
         return (row + (tok & ((1u << page_lg) - 1))) * DIM;
     }

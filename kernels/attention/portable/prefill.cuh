@@ -16,6 +16,7 @@
 // that all copies are visible, and before the next copies, which overwrite
 // what every warp has finished reading.
 
+#include "kernels/attention/portable/log.cuh"
 #include "kernels/attention/portable/merge.cuh"
 #include "kernels/attention/portable/paged.cuh"
 #include "kernels/attention/portable/softmax.cuh"
@@ -49,23 +50,33 @@ static __device__ __forceinline__ void prefill_load_q(const pod_args_t &a,
     }
 }
 
-// Copies keys [tok, tok + KEY) of one pool; those past kv_cnt become
+// Which of a tile's parts to copy.
+enum { PREFILL_K = 1, PREFILL_V = 2 };
+
+// Copies keys [tok, tok + KEY) of the parts; those past kv_cnt become
 // zeros, so that a weight of 0 never meets a NaN.
-template <class TR>
-static __device__ __forceinline__ void prefill_load_kv(const pod_paged &paged, const void *pool,
-                                                       uint32_t tok, uint32_t dst) {
+template <class TR, int PART>
+static __device__ __forceinline__ void prefill_load_kv(const pod_args_t &a, const pod_paged &paged,
+                                                       uint32_t tok, uint32_t sK, uint32_t sV) {
     constexpr int STEP = TR::THREAD / TR::CHUNK; // rows of one pass, 8 or 16
+    const auto *k = static_cast<const typename TR::elem *>(a.layer.k_pool);
+    const auto *v = static_cast<const typename TR::elem *>(a.layer.v_pool);
     uint32_t chunk = threadIdx.x % TR::CHUNK;
     uint32_t r0 = threadIdx.x / TR::CHUNK;
-    const auto *base = static_cast<const typename TR::elem *>(pool) + r0 * TR::DIM + chunk * 8;
+    uint32_t at = r0 * TR::ROW_SZ + ((chunk ^ (r0 & 7)) << 4); // r0 & 7 is that of all its rows
 #pragma unroll
     for (int g = 0; g < TR::KEY / 16; g++) {
-        const auto *src = base + paged.offset<TR::DIM>(tok + g * 16);
+        uint64_t off = paged.offset<TR::DIM>(tok + g * 16) + r0 * TR::DIM + chunk * 8;
 #pragma unroll
         for (int i = 0; i < 16; i += STEP) {
-            uint32_t r = g * 16 + i + r0;
-            ptx_cp_async_16(dst + r * TR::ROW_SZ + ((chunk ^ (r & 7)) << 4), src + i * TR::DIM,
-                            tok + r < paged.kv_cnt);
+            int r = g * 16 + i;
+            int is_written = tok + r + r0 < paged.kv_cnt;
+            if (PART & PREFILL_K) {
+                ptx_cp_async_16(sK + at + r * TR::ROW_SZ, k + off + i * TR::DIM, is_written);
+            }
+            if (PART & PREFILL_V) {
+                ptx_cp_async_16(sV + at + r * TR::ROW_SZ, v + off + i * TR::DIM, is_written);
+            }
         }
     }
 }
@@ -75,23 +86,25 @@ template <class TR> struct prefill_rows {
     float o[TR::MT][TR::DIM / 8][4];
     float m[TR::MT][2];
     float l[TR::MT][2];
-    uint32_t limit[TR::MT][2]; // keys each row sees
-    uint32_t limit_min;        // of the warp's first row: below it nothing is masked
+    uint32_t limit_min; // keys that the warp's first row sees: below, nothing is masked
 };
+
+// The warp's first packed row.
+template <class TR> static __device__ __forceinline__ uint32_t prefill_first_row() {
+    return threadIdx.x / 32 * (16 * TR::MT);
+}
 
 template <class TR>
 static __device__ __forceinline__ void prefill_begin(prefill_rows<TR> &w,
                                                      const tdm_pod_head_t *head,
                                                      const tdm_attn_seq_t &seq,
                                                      const tdm_pod_item_t &it) {
-    uint32_t first = it.row + threadIdx.x / 32 * (16 * TR::MT);
-    w.limit_min = pod_visible(seq, pod_token_of(first, head->group_magic));
+    w.limit_min =
+        pod_visible(seq, pod_token_of(it.row + prefill_first_row<TR>(), head->group_magic));
 #pragma unroll
     for (int i = 0; i < TR::MT; i++) {
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-            uint32_t p = first + i * 16 + h * 8 + threadIdx.x % 32 / 4;
-            w.limit[i][h] = pod_visible(seq, pod_token_of(p, head->group_magic));
             w.m[i][h] = -CUDART_INF_F;
             w.l[i][h] = 0.0f;
         }
@@ -140,18 +153,27 @@ static __device__ __forceinline__ void prefill_scores(float (&s)[TR::MT][TR::KEY
     }
 }
 
-// Scores of keys that a row does not see become -inf.
+// Scores of keys that a row does not see become -inf.  Few tiles need it,
+// so what it needs is worked out here and not carried.
 template <class TR>
 static __device__ __forceinline__ void prefill_mask(float (&s)[TR::MT][TR::KEY / 8][4],
-                                                    const prefill_rows<TR> &w, uint32_t tok) {
-    uint32_t col = tok + threadIdx.x % 4 * 2;
+                                                    const pod_args_t &a, uint32_t index,
+                                                    uint32_t tok) {
+    const pod_blob blob = pod_blob_of(a.blob);
+    const tdm_pod_item_t it = blob.item[TDM_KIND_PREFILL][index];
+    const tdm_attn_seq_t seq = blob.seq[it.seq];
+    const uint32_t lane = threadIdx.x % 32;
+    const uint32_t col = tok + lane % 4 * 2;
 #pragma unroll
     for (int i = 0; i < TR::MT; i++) {
 #pragma unroll
-        for (int n = 0; n < TR::KEY / 8; n++) {
+        for (int h = 0; h < 2; h++) {
+            uint32_t p = it.row + prefill_first_row<TR>() + i * 16 + h * 8 + lane / 4;
+            uint32_t limit = pod_visible(seq, pod_token_of(p, blob.head->group_magic));
 #pragma unroll
-            for (int c = 0; c < 4; c++) {
-                if (col + n * 8 + c % 2 >= w.limit[i][c / 2]) s[i][n][c] = -CUDART_INF_F;
+            for (int n = 0; n < TR::KEY / 8; n++) {
+                if (col + n * 8 >= limit) s[i][n][2 * h] = -CUDART_INF_F;
+                if (col + n * 8 + 1 >= limit) s[i][n][2 * h + 1] = -CUDART_INF_F;
             }
         }
     }
@@ -227,41 +249,64 @@ static __device__ __forceinline__ void prefill_end(const pod_args_t &a, const po
     }
 }
 
-// Runs the item; all threads of the CTA, smem being TR::SMEM_SZ bytes that
-// nobody else uses.  Returns the merges folded.
+// Writes what came of the item, counts it and logs it.  The item is read
+// anew: holding it through the loop would cost registers.
 template <class TR>
-static __device__ __forceinline__ uint32_t prefill_run(const pod_args_t &a, const pod_blob &blob,
-                                                       const tdm_pod_item_t &it, uint32_t smem) {
+static __device__ __forceinline__ void prefill_leave(const pod_args_t &a, uint32_t index,
+                                                     uint32_t sm, const pod_clock *clock,
+                                                     prefill_rows<TR> &w) {
+    const pod_blob blob = pod_blob_of(a.blob);
+    const tdm_pod_item_t it = blob.item[TDM_KIND_PREFILL][index];
     const tdm_attn_seq_t seq = blob.seq[it.seq];
-    const pod_paged paged = pod_paged_of(a, seq, it.head_kv);
+    prefill_end<TR>(a, blob, seq, it, w);
+    uint32_t merge = it.merge == TDM_POD_NO_MERGE ? 0 : merge_arrive_cta<TR>(a, blob, seq, it);
+    if (threadIdx.x) return;
+    atomicAdd(&a.count->vcta[TDM_KIND_PREFILL], 1ull);
+    if (merge) atomicAdd(&a.count->merge, 1ull);
+    pod_log(a, index, TDM_KIND_PREFILL, sm, TR::WARP, *clock);
+}
+
+// Runs prefill item `index`; all threads of the CTA, smem being
+// TR::SMEM_SZ bytes that nobody else uses.  *clock is when thread 0 began.
+template <class TR>
+static __device__ __forceinline__ void prefill_run(const pod_args_t &a, uint32_t index, uint32_t sm,
+                                                   uint32_t smem, const pod_clock *clock) {
     const uint32_t sQ = smem;
     const uint32_t sK = sQ + TR::Q_SZ;
     const uint32_t sV = sK + TR::STAGE * TR::KV_SZ;
-    const uint32_t tile_cnt = (it.kv_end - it.kv_begin + TR::KEY - 1) / TR::KEY;
-
     prefill_rows<TR> w;
-    prefill_begin(w, blob.head, seq, it);
-    if (tile_cnt) {
-        prefill_load_q<TR>(a, blob.head, seq, it, sQ);
-        prefill_load_kv<TR>(paged, a.layer.k_pool, it.kv_begin, sK);
-        if (TR::STAGE > 1) prefill_load_kv<TR>(paged, a.layer.v_pool, it.kv_begin, sV);
+    pod_paged paged;
+    uint32_t tok;
+    uint32_t kv_end;
+    {
+        const pod_blob blob = pod_blob_of(a.blob);
+        const tdm_pod_item_t it = blob.item[TDM_KIND_PREFILL][index];
+        const tdm_attn_seq_t seq = blob.seq[it.seq];
+        paged = pod_paged_of(a, seq, it.head_kv);
+        tok = it.kv_begin;
+        kv_end = it.kv_end;
+        prefill_begin(w, blob.head, seq, it);
+        if (tok < kv_end) {
+            constexpr int FIRST = TR::STAGE > 1 ? PREFILL_K | PREFILL_V : PREFILL_K;
+            prefill_load_q<TR>(a, blob.head, seq, it, sQ);
+            prefill_load_kv<TR, FIRST>(a, paged, tok, sK, sV);
+        }
     }
     ptx_cp_async_commit();
 
-    for (uint32_t j = 0; j < tile_cnt; j++) {
-        const uint32_t tok = it.kv_begin + j * TR::KEY;
-        const uint32_t stage = TR::STAGE > 1 ? j % TR::STAGE * TR::KV_SZ : 0;
-        const bool is_more = j + 1 < tile_cnt;
+    uint32_t stage = 0;
+    for (; tok < kv_end; tok += TR::KEY) {
+        const bool is_more = tok + TR::KEY < kv_end;
         ptx_cp_async_wait<0>();
         prefill_barrier<TR>();
         if constexpr (TR::STAGE > 1) {
+            uint32_t other = stage ^ TR::KV_SZ;
             if (is_more) {
-                uint32_t next = (j + 1) % TR::STAGE * TR::KV_SZ;
-                prefill_load_kv<TR>(paged, a.layer.k_pool, tok + TR::KEY, sK + next);
-                prefill_load_kv<TR>(paged, a.layer.v_pool, tok + TR::KEY, sV + next);
+                prefill_load_kv<TR, PREFILL_K | PREFILL_V>(a, paged, tok + TR::KEY, sK + other,
+                                                           sV + other);
             }
         } else {
-            prefill_load_kv<TR>(paged, a.layer.v_pool, tok, sV);
+            prefill_load_kv<TR, PREFILL_V>(a, paged, tok, sK, sV);
         }
         ptx_cp_async_commit();
 
@@ -270,16 +315,15 @@ static __device__ __forceinline__ uint32_t prefill_run(const pod_args_t &a, cons
         if constexpr (TR::STAGE == 1) {
             ptx_cp_async_wait<0>();
             prefill_barrier<TR>();
-            if (is_more) prefill_load_kv<TR>(paged, a.layer.k_pool, tok + TR::KEY, sK);
+            if (is_more) prefill_load_kv<TR, PREFILL_K>(a, paged, tok + TR::KEY, sK, sV);
             ptx_cp_async_commit();
         }
-        if (tok + TR::KEY > w.limit_min) prefill_mask<TR>(s, w, tok);
+        if (tok + TR::KEY > w.limit_min) prefill_mask<TR>(s, a, index, tok);
         prefill_softmax<TR>(w, s, a.scale_lg2);
         prefill_values<TR>(w, s, sV + stage);
+        if (TR::STAGE > 1) stage ^= TR::KV_SZ;
     }
-    prefill_end<TR>(a, blob, seq, it, w);
-    if (it.merge == TDM_POD_NO_MERGE) return 0;
-    return merge_arrive_cta<TR>(a, blob, seq, it);
+    prefill_leave<TR>(a, index, sm, clock, w);
 }
 
 #endif // TDM_KERNELS_ATTENTION_PORTABLE_PREFILL_CUH

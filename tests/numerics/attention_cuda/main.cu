@@ -186,7 +186,7 @@ static void one_shape(world_t *w, uint64_t seed, tdm_rng_t *rng) {
     world_open(w, seed, static_cast<uint32_t>(seed));
     rig_t r;
     uint32_t tile = tdm_rng_below(rng, TDM_POD_TILE_CNT + 1);
-    rig_open(&r, w, tile, tdm_rng_below(rng, 2), splits[tdm_rng_below(rng, TDM_COUNT_OF(splits))]);
+    rig_open(&r, w, tile, tdm_rng_below(rng, 3), splits[tdm_rng_below(rng, TDM_COUNT_OF(splits))]);
     rig_plan(&r, w);
     if (r.plan.route == TDM_ROUTE_IDLE) fail(seed, "no plan", "");
     world_oracle(w);
@@ -390,7 +390,7 @@ static void sanitize(uint32_t cnt, uint64_t seed) {
         draw_world(&w, &rng, 8, 1u << 20, 1u << 17);
         world_open(&w, seed * 31 + i, i);
         rig_t r;
-        rig_open(&r, &w, i % TDM_POD_TILE_CNT, i % 2, 64);
+        rig_open(&r, &w, i % TDM_POD_TILE_CNT, i % 3, 64);
         rig_plan(&r, &w);
         uint64_t first = 0;
         for (uint32_t k = 0; k < TDM_COUNT_OF(both_way); k++) {

@@ -271,7 +271,7 @@ static void limits_of_context_and_chunk_are_reasons(void **state) {
     assert_int_equal(build(&r, TDM_ROUTE_FUSED)->reason, TDM_FALLBACK_context_limit);
     assert_int_equal(r.plan.route, TDM_ROUTE_IDLE);
     r.seq[1].kv_cnt = 1;
-    r.seq[0].cnt = TDM_PLAN_TOKEN_MAX + 1;
+    r.seq[0].cnt = TDM_POD_TOKEN_MAX + 1;
     assert_int_equal(build(&r, TDM_ROUTE_FUSED)->reason, TDM_FALLBACK_chunk_limit);
     rig_close(&r);
 }
@@ -310,7 +310,7 @@ static void prefill_is_not_cut_where_decode_fills_the_gaps(void **state) {
     rig_t r;
     rig_open(&r, "h200", 32, 8);
     add_prefill(&r, 16384, 1024);
-    for (uint32_t i = 0; i < 128; i++) add_decode(&r, 16384);
+    for (uint32_t i = 0; i < 250; i++) add_decode(&r, 16384);
     build(&r, TDM_ROUTE_FUSED);
     assert_int_equal(r.plan.item_cnt[TDM_KIND_PREFILL], 256);
     r.config.prefill_split_max = 1;
@@ -336,11 +336,36 @@ static void spans_tell_colocation_overlap_and_tail(void **state) {
     (void)state;
     const uint64_t t = 1000000;
     tdm_pod_span_t span[] = {
-        {.start_ns = t + 0, .end_ns = t + 100000, .clock_cnt = 180000, .sm = 0, .kind = 0},
-        {.start_ns = t + 20000, .end_ns = t + 60000, .clock_cnt = 72000, .sm = 0, .kind = 1},
-        {.start_ns = t + 60000, .end_ns = t + 80000, .clock_cnt = 36000, .sm = 0, .kind = 1},
-        {.start_ns = t + 0, .end_ns = t + 30000, .clock_cnt = 54000, .sm = 3, .kind = 1},
-        {.start_ns = t + 90000, .end_ns = t + 120000, .clock_cnt = 54000, .sm = 3, .kind = 0},
+        {.start_ns = t + 0,
+         .end_ns = t + 100000,
+         .clock_cnt = 180000,
+         .sm = 0,
+         .kind = 0,
+         .warp_cnt = 4},
+        {.start_ns = t + 20000,
+         .end_ns = t + 60000,
+         .clock_cnt = 72000,
+         .sm = 0,
+         .kind = 1,
+         .warp_cnt = 4},
+        {.start_ns = t + 60000,
+         .end_ns = t + 80000,
+         .clock_cnt = 36000,
+         .sm = 0,
+         .kind = 1,
+         .warp_cnt = 4},
+        {.start_ns = t + 0,
+         .end_ns = t + 30000,
+         .clock_cnt = 54000,
+         .sm = 3,
+         .kind = 1,
+         .warp_cnt = 4},
+        {.start_ns = t + 90000,
+         .end_ns = t + 120000,
+         .clock_cnt = 54000,
+         .sm = 3,
+         .kind = 0,
+         .warp_cnt = 4},
     };
     tdm_pod_counters_t c = {0};
     tdm_pod_spans_fold(span, 5, 2, 132, &c);
