@@ -404,6 +404,14 @@ int tdm_quic_conn_is_shut(tdm_quic_conn_t *c, int64_t stream_id) {
     return rv == NGTCP2_ERR_STREAM_SHUT_WR;
 }
 
+void tdm_quic_conn_keep(tdm_quic_conn_t *c, int is_wanted) {
+    if (c->nc == NULL) return;
+    ngtcp2_duration idle = (ngtcp2_duration)c->q->cfg.idle_timeout_ns;
+    const ngtcp2_transport_params *peer = ngtcp2_conn_get_remote_transport_params(c->nc);
+    if (peer != NULL && peer->max_idle_timeout != 0) idle = TDM_MIN(idle, peer->max_idle_timeout);
+    ngtcp2_conn_set_keep_alive_timeout(c->nc, is_wanted ? TDM_MAX(idle / 6u, 1u) : 0);
+}
+
 void tdm_quic_conn_fail(tdm_quic_conn_t *c, uint64_t error) {
     if (c->has_app_error) return;
     c->has_app_error = 1;

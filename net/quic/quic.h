@@ -241,6 +241,12 @@ const tdm_endpoint_t *tdm_quic_conn_remote(const tdm_quic_conn_t *c);
 /* tdm_quic_conn_wake: the room above has bytes to send. */
 void tdm_quic_conn_wake(tdm_quic_conn_t *c);
 
+/* tdm_quic_conn_keep: the peer waits for us (1) or not (0).  While it does,
+   a PING every sixth of the idle timeout asks for a sign of life: a peer
+   that lives is not given up for a silence that is ours, and one that is
+   gone is missed a sixth later. */
+void tdm_quic_conn_keep(tdm_quic_conn_t *c, int is_wanted);
+
 /* tdm_quic_conn_consumed: sz bytes of stream_data are done with. */
 void tdm_quic_conn_consumed(tdm_quic_conn_t *c, int64_t stream_id, uint64_t sz);
 

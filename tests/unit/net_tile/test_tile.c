@@ -229,12 +229,38 @@ static void silence_ends_in_hangups_at_the_idle_timeout(void **state) {
     assert_int_equal(tdm_net_tile_exchange_cnt(w.tile), 2);
     tdm_client_close(w.client);
     w.client = NULL;
-    int64_t end = w.now_ns + 31 * TDM_NS_PER_S;
+    int64_t end = w.now_ns + 36 * TDM_NS_PER_S; /* 30 s after the first PING that it missed */
     while (w.now_ns < end && w.hangup_cnt < 2) {
         world_turn(&w);
         w.now_ns += 10 * TDM_NS_PER_MS;
     }
     assert_int_equal(w.hangup_cnt, 2);
+    settle();
+}
+
+/* A client that sends no PING of its own waits for longer than both idle
+   timeouts. */
+static void a_slow_answer_outlives_the_idle_timeout(void **state) {
+    (void)state;
+    tdm_error_t err = {0};
+    tdm_client_config_t c = {.host = "localhost",
+                             .port = 8443,
+                             .verify = TDM_CLIENT_VERIFY_INSECURE,
+                             .connect_timeout_ns = 20 * TDM_NS_PER_S,
+                             .is_keep_alive_off = 1};
+    answer_t a;
+    tdm_client_close(w.client);
+    assert_int_equal(tdm_client_open(&c, w.now_ns, &w.client, &err), TDM_OK);
+    for (uint32_t i = 0; i < 20000 && !tdm_client_is_ready(w.client); i++) world_hurry(&w);
+    int64_t id = world_request(&w, "GET", "/hang", NULL, 0, &a);
+    int64_t end = w.now_ns + 100 * TDM_NS_PER_S;
+    while (w.now_ns < end && !a.is_ended) {
+        world_turn(&w);
+        w.now_ns += 10 * TDM_NS_PER_MS;
+    }
+    assert_int_equal(a.is_ended, 0);
+    assert_int_equal(w.hangup_cnt, 0);
+    tdm_client_cancel(w.client, id);
     settle();
 }
 
@@ -429,6 +455,7 @@ int main(void) {
         TEST(a_cancel_reaches_the_api_in_the_turn_it_arrives),
         TEST(cancels_at_random_moments_leave_nothing_behind),
         TEST(silence_ends_in_hangups_at_the_idle_timeout),
+        TEST(a_slow_answer_outlives_the_idle_timeout),
         TEST(one_in_ten_frames_lost_changes_nothing_but_time),
         TEST(loss_and_cancels_together_leave_nothing_half),
         TEST(an_empty_pool_drops_counts_and_recovers),
