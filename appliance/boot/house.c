@@ -103,7 +103,8 @@ static void facts(tdm_house_t *h) {
     tdm_pages_fact(&h->pages, "model", h->model_name);
     tdm_pages_fact(&h->pages, "backend", h->config->exec_backend == 0 ? "cpu" : "cuda");
     tdm_pages_fact(&h->pages, "poll", h->sizing.poll_mode == TDM_POLL_BUSY ? "busy" : "adaptive");
-    tdm_pages_fact(&h->pages, "port", h->config->port_kind == TDM_HOUSE_PORT_NONE ? "none" : "tap");
+    static const char *const port[] = {"tap", "none", "af_packet", "af_xdp", "pci"};
+    tdm_pages_fact(&h->pages, "port", port[h->config->port_kind]);
     tdm_block_t *b = h->wires.block[TDM_BLOCK_MGMT];
     tdm_gauge_set(b, TDM_METRIC_start_time_seconds, 0, (uint64_t)tdm_clock_wall_s());
     tdm_gauge_set(b, TDM_METRIC_arena_bytes, TDM_LABEL_ARENA_tables,
@@ -165,7 +166,10 @@ static tdm_status_t start_tiles(tdm_house_t *h, tdm_error_t *err) {
         st = tdm_tile_start(&h->api_thread[k], err);
     }
     if (st == TDM_OK && h->net) {
-        tile_set(h, &h->net_thread, &h->wires.door_bell[0], tdm_port_rx_fd(h->port));
+        int fd = tdm_port_rx_fd(h->port);
+        tile_set(h, &h->net_thread, &h->wires.door_bell[0], fd);
+        /* Without a descriptor nothing wakes a sleeper: it looks often. */
+        if (fd < 0) h->net_thread.poller.quiet_ns = TDM_NS_PER_MS;
         st = tdm_tile_start(&h->net_thread, err);
     }
     return st;
@@ -194,6 +198,7 @@ tdm_status_t tdm_house_open(tdm_house_t *h, const tdm_config_t *config, const ch
                            .supervisor = &h->supervisor,
                            .sched = h->sched,
                            .http1 = h->http1,
+                           .port = h->port,
                            .vitals = &h->vitals};
     h->mgmt_loop = (tdm_tile_t){
         .name = "mgmt", .ctx = &h->mgmt, .poll = tdm_mgmt_poll, .next_ns = tdm_mgmt_next_ns};

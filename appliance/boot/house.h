@@ -53,6 +53,7 @@ typedef struct tdm_house {
     tdm_vitals_t vitals;
     tdm_arena_t tables; /* memory of the tiles */
     tdm_port_t *port;
+    tdm_port_t *exception; /* the kernel's TAP; NULL: none */
     uint32_t has_env;
     tdm_net_tile_t *net;
     tdm_api_tile_t *api[TDM_API_TILE_MAX];

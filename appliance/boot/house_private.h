@@ -6,7 +6,13 @@
 
 #include "appliance/boot/house.h"
 
-enum { TDM_HOUSE_PORT_TAP, TDM_HOUSE_PORT_NONE }; /* values of port.kind */
+enum { /* values of port.kind */
+       TDM_HOUSE_PORT_TAP,
+       TDM_HOUSE_PORT_NONE,
+       TDM_HOUSE_PORT_AF_PACKET,
+       TDM_HOUSE_PORT_AF_XDP,
+       TDM_HOUSE_PORT_PCI,
+};
 enum { TDM_HOUSE_RETRY_AUTO, TDM_HOUSE_RETRY_ALWAYS, TDM_HOUSE_RETRY_NEVER }; /* of quic.retry */
 
 /* --- house_tiles.c: memory and configuration of the tiles -------------- */

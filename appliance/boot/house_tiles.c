@@ -20,6 +20,19 @@
 #define REPLIES_PER_S  1000u
 #define SOLICITS_PER_S 50u
 
+/* --- addresses with a prefix ------------------------------------------ */
+
+/* prefix_of reads "/24" of an address in prefix notation; 0 where none. */
+static uint8_t prefix_of(const char *cidr) {
+    const char *slash = strchr(cidr, '/');
+    return slash ? (uint8_t)strtoul(slash + 1, NULL, 10) : 0;
+}
+
+/* address_of copies what stands before the slash, or all. */
+static void address_of(const char *cidr, char *out, size_t out_sz) {
+    (void)snprintf(out, out_sz, "%.*s", (int)strcspn(cidr, "/"), cidr);
+}
+
 /* --- certificate ----------------------------------------------------- */
 
 static tdm_status_t open_certificate(tdm_house_t *h, tdm_error_t *err) {
@@ -32,13 +45,18 @@ static tdm_status_t open_certificate(tdm_house_t *h, tdm_error_t *err) {
         (void)snprintf(h->cert_file, sizeof h->cert_file, "%s/certificate.pem", c->state_dir);
         (void)snprintf(h->key_file, sizeof h->key_file, "%s/key.pem", c->state_dir);
     }
+    char ipv4[32], ipv6[64];
+    address_of(c->port_ipv4, ipv4, sizeof ipv4);
+    address_of(c->port_ipv6, ipv6, sizeof ipv6);
     tdm_cert_config_t cert = {
         .cert_file = h->cert_file,
         .key_file = h->key_file,
-        .name = {c->quic_host, c->port_ipv4, c->port_ipv6},
-        .name_cnt = 3,
+        .name = {c->quic_host},
+        .name_cnt = 1,
         .wall_s = tdm_clock_wall_s(),
     };
+    if (ipv4[0]) cert.name[cert.name_cnt++] = ipv4;
+    if (ipv6[0]) cert.name[cert.name_cnt++] = ipv6;
     int is_made = 0;
     tdm_status_t st = tdm_cert_ensure(&cert, &is_made, err);
     if (st == TDM_OK && is_made)
@@ -48,55 +66,102 @@ static tdm_status_t open_certificate(tdm_house_t *h, tdm_error_t *err) {
 
 /* --- port and net tile ------------------------------------------------ */
 
-/* prefix_of reads "/24" of an address in prefix notation; 0 where none. */
-static uint8_t prefix_of(const char *cidr) {
-    const char *slash = strchr(cidr, '/');
-    return slash ? (uint8_t)strtoul(slash + 1, NULL, 10) : 0;
+static tdm_port_kind_t port_kind(const tdm_config_t *c) {
+    switch (c->port_kind) {
+    case TDM_HOUSE_PORT_AF_PACKET: return TDM_PORT_AF_PACKET;
+    case TDM_HOUSE_PORT_AF_XDP: return TDM_PORT_AF_XDP;
+    case TDM_HOUSE_PORT_PCI: return TDM_PORT_PCI;
+    default: return TDM_PORT_TAP;
+    }
+}
+
+/* open_exception makes the TAP of the kernel, with the data port's station
+   address. */
+static tdm_status_t open_exception(tdm_house_t *h, tdm_port_config_t port, tdm_error_t *err) {
+    const tdm_config_t *c = h->config;
+    if (c->port_exception[0] == 0) return TDM_OK;
+    if (port.kind == TDM_PORT_TAP)
+        return tdm_error_set(err, TDM_ERR_INVAL,
+                             "port.exception: a TAP port is the kernel's already");
+    port.kind = TDM_PORT_TAP;
+    port.rx_queues = 1;
+    (void)snprintf(port.tap_name, sizeof port.tap_name, "%s", c->port_exception);
+    (void)snprintf(port.tap_ipv4, sizeof port.tap_ipv4, "%s", c->port_exception_ipv4);
+    port.tap_ipv6[0] = 0;
+    tdm_port_mac(h->port, port.tap_mac);
+    return tdm_port_open(&port, &h->exception, err);
 }
 
 static tdm_status_t open_port(tdm_house_t *h, tdm_error_t *err) {
     const tdm_config_t *c = h->config;
+    uint32_t memory_mb = tdm_port_memory_mb((uint32_t)c->port_mbufs, (uint16_t)c->port_mtu_bytes);
     tdm_port_env_config_t env = {
-        .memory_mb = tdm_port_memory_mb((uint32_t)c->port_mbufs, (uint16_t)c->port_mtu_bytes),
+        .memory_mb = c->port_exception[0] ? 2 * memory_mb : memory_mb,
+        .pci = c->port_kind == TDM_HOUSE_PORT_PCI ? c->port_device : NULL,
         .is_no_huge = (uint8_t)c->port_no_huge,
         .is_debug = c->log_level == TDM_LOG_DEBUG,
     };
     tdm_status_t st = tdm_port_env_start(&env, err);
     if (st != TDM_OK) return st;
     h->has_env = 1;
-    tdm_port_config_t port = {.kind = TDM_PORT_TAP,
+    tdm_port_config_t port = {.kind = port_kind(c),
                               .mtu = (uint16_t)c->port_mtu_bytes,
                               .rx_desc = 512,
                               .tx_desc = 512,
+                              .rx_queues = (uint16_t)c->port_rx_queues,
                               .mbuf_cnt = (uint32_t)c->port_mbufs};
     (void)snprintf(port.tap_name, sizeof port.tap_name, "%s", c->port_tap_name);
     (void)snprintf(port.tap_ipv4, sizeof port.tap_ipv4, "%s", c->port_tap_ipv4);
     (void)snprintf(port.tap_ipv6, sizeof port.tap_ipv6, "%s", c->port_tap_ipv6);
-    return tdm_port_open(&port, &h->port, err);
+    (void)snprintf(port.device, sizeof port.device, "%s", c->port_device);
+    st = tdm_port_open(&port, &h->port, err);
+    return st == TDM_OK ? open_exception(h, port, err) : st;
+}
+
+/* address_read fills one address of the link; text "" is none. */
+static tdm_status_t address_read(const char *key, const char *text, int family, void *out,
+                                 tdm_error_t *err) {
+    char bare[64];
+    address_of(text, bare, sizeof bare);
+    if (text[0] == 0 || inet_pton(family, bare, out) == 1) return TDM_OK;
+    return tdm_error_set(err, TDM_ERR_INVAL, "%s: \"%s\" is no address", key, text);
+}
+
+static tdm_status_t prefix_check(const tdm_link_config_t *l, tdm_error_t *err) {
+    if (l->has_ipv4 && l->ipv4_prefix == 0)
+        return tdm_error_set(err, TDM_ERR_INVAL, "port.ipv4: needs its /prefix on this port.kind");
+    if (l->has_ipv6 && l->ipv6_prefix == 0)
+        return tdm_error_set(err, TDM_ERR_INVAL, "port.ipv6: needs its /prefix on this port.kind");
+    return TDM_OK;
 }
 
 static tdm_status_t link_config(tdm_house_t *h, tdm_link_config_t *l, uint64_t seed,
                                 tdm_error_t *err) {
     const tdm_config_t *c = h->config;
+    int is_tap = c->port_kind == TDM_HOUSE_PORT_TAP;
+    const char *net4 = is_tap ? c->port_tap_ipv4 : c->port_ipv4;
+    const char *net6 = is_tap ? c->port_tap_ipv6 : c->port_ipv6;
     *l = (tdm_link_config_t){
         .mtu = (uint16_t)c->port_mtu_bytes,
         .vlan = (uint16_t)c->port_vlan,
         .udp_port = (uint16_t)c->port_udp,
-        .has_ipv4 = c->port_tap_ipv4[0] != 0,
-        .has_ipv6 = c->port_tap_ipv6[0] != 0,
-        .ipv4_prefix = prefix_of(c->port_tap_ipv4),
-        .ipv6_prefix = prefix_of(c->port_tap_ipv6),
+        .has_ipv4 = net4[0] != 0,
+        .has_ipv6 = net6[0] != 0,
+        .ipv4_prefix = prefix_of(net4),
+        .ipv6_prefix = prefix_of(net6),
         .neighbour_max = NEIGHBOURS,
         .reply_per_s = REPLIES_PER_S,
         .solicit_per_s = SOLICITS_PER_S,
         .seed = seed,
     };
     tdm_port_mac(h->port, l->mac);
-    if (l->has_ipv4 && inet_pton(AF_INET, c->port_ipv4, l->ipv4) != 1)
-        return tdm_error_set(err, TDM_ERR_INVAL, "port.ipv4: \"%s\" is no address", c->port_ipv4);
-    if (l->has_ipv6 && inet_pton(AF_INET6, c->port_ipv6, l->ipv6) != 1)
-        return tdm_error_set(err, TDM_ERR_INVAL, "port.ipv6: \"%s\" is no address", c->port_ipv6);
-    return TDM_OK;
+    tdm_status_t st = address_read("port.ipv4", c->port_ipv4, AF_INET, l->ipv4, err);
+    if (st == TDM_OK) st = address_read("port.ipv6", c->port_ipv6, AF_INET6, l->ipv6, err);
+    if (st == TDM_OK)
+        st = address_read("port.gateway4", c->port_gateway4, AF_INET, l->gateway4, err);
+    if (st == TDM_OK)
+        st = address_read("port.gateway6", c->port_gateway6, AF_INET6, l->gateway6, err);
+    return st == TDM_OK ? prefix_check(l, err) : st;
 }
 
 static void quic_config(tdm_house_t *h, tdm_quic_config_t *q, uint64_t seed) {
@@ -131,11 +196,13 @@ static tdm_status_t net_config(tdm_house_t *h, tdm_net_tile_config_t *n, tdm_err
     *n = (tdm_net_tile_config_t){
         .door = 0,
         .api_cnt = (uint16_t)h->wires.api_cnt,
-        .is_subnet_trusted = 1,
+        /* A TAP's subnet is this machine; a real one is anybody. */
+        .is_subnet_trusted = c->port_kind == TDM_HOUSE_PORT_TAP,
         .exchange_max = (uint32_t)c->door_exchanges,
         .pipe_sz = (uint32_t)c->door_reply_bytes,
         .body_max = c->door_body_bytes,
         .port = h->port,
+        .exception = h->exception,
         .h3 = {.stream_max =
                    (uint32_t)TDM_MIN(c->quic_connections * c->quic_streams, 2 * c->door_exchanges),
                .server = h->server},
@@ -304,8 +371,13 @@ static tdm_status_t make_tiles(tdm_house_t *h, const plans_t *p, tdm_error_t *er
     if (st != TDM_OK) return st;
     h->net_thread =
         (tdm_tile_t){.name = "net", .ctx = h->net, .poll = poll_net, .next_ns = next_net};
-    tdm_log(TDM_LOG_INFO, "port", "tap %s: https://%s:%llu over HTTP/3", h->config->port_tap_name,
-            h->config->port_ipv4, (unsigned long long)h->config->port_udp);
+    int is_tap = h->config->port_kind == TDM_HOUSE_PORT_TAP;
+    char ipv4[32];
+    address_of(h->config->port_ipv4, ipv4, sizeof ipv4);
+    tdm_log(TDM_LOG_INFO, "port", "%s %s: https://%s:%llu over HTTP/3",
+            tdm_port_kind_name(port_kind(h->config)),
+            is_tap ? h->config->port_tap_name : h->config->port_device, ipv4,
+            (unsigned long long)h->config->port_udp);
     return TDM_OK;
 }
 
@@ -341,6 +413,8 @@ void tdm_house_close_tiles(tdm_house_t *h) {
     tdm_net_tile_destroy(h->net);
     if (h->port && tdm_port_close(h->port) != 0)
         tdm_log(TDM_LOG_WARN, "port", "packet buffers were not all given back");
+    if (tdm_port_close(h->exception) != 0)
+        tdm_log(TDM_LOG_WARN, "port", "the kernel's packet buffers were not all given back");
     if (h->has_env) tdm_port_env_stop();
     for (uint32_t k = 0; k < h->wires.api_cnt; k++) tdm_encode_scratch_destroy(h->scratch[k]);
     tdm_arena_close(&h->tables);

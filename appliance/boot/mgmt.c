@@ -69,6 +69,7 @@ static void publish(tdm_mgmt_t *m) {
     tdm_count_to(b, TDM_METRIC_faults_total, tdm_label_reason(TDM_FAULT_executor_exit),
                  m->supervisor->exit_cnt);
     tdm_count_to(b, TDM_METRIC_log_lines_lost_total, 0, tdm_log_lost_cnt());
+    if (m->port) tdm_gauge_set(b, TDM_METRIC_net_link_up, 0, (uint64_t)tdm_port_is_up(m->port));
     uint64_t page_sz, total, avail;
     tdm_hugepages_read(&page_sz, &total, &avail);
     tdm_gauge_set(b, TDM_METRIC_hugepages, TDM_LABEL_HUGEPAGE_total, total);

@@ -11,6 +11,7 @@
 #include "appliance/boot/wires.h"
 #include "appliance/exec/supervisor.h"
 #include "net/http1/http1.h"
+#include "net/port/port.h"
 #include "scheduler/tile/sched_tile.h"
 
 typedef struct tdm_mgmt {
@@ -19,6 +20,7 @@ typedef struct tdm_mgmt {
     const tdm_sched_tile_t *sched;
     tdm_http1_t *http1;
     tdm_vitals_t *vitals;
+    tdm_port_t *port;   /* NULL: none */
     int64_t watch_ns;   /* next look at the executor */
     int64_t publish_ns; /* next refresh of gauges */
     uint32_t is_draining;

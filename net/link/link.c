@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "net/link/link_private.h"
 
+#include "appliance/base/check.h"
+
 size_t tdm_link_footprint(uint32_t neighbour_max) {
     if (neighbour_max < 16 || neighbour_max > TDM_LINK_NEIGHBOUR_MAX) return 0;
     if ((neighbour_max & (neighbour_max - 1)) != 0) return 0;
@@ -145,6 +147,26 @@ void tdm_link_rx_drop(tdm_link_t *l, tdm_reason_t reason, uint32_t sz) {
     l->n.rx_drop[reason]++;
 }
 
+int tdm_link_is_foreign(tdm_reason_t reason) {
+    switch (reason) {
+    case TDM_DROP_frame_short:
+    case TDM_DROP_arp_malformed:
+    case TDM_DROP_icmp_malformed:
+    case TDM_DROP_icmp_ignored:
+    case TDM_DROP_nd_malformed:
+    case TDM_DROP_udp_length:
+    case TDM_DROP_udp_checksum:
+    case TDM_DROP_reply_rate: return 0;
+    default: return 1;
+    }
+}
+
+void tdm_link_rx_pass(tdm_link_t *l, tdm_reason_t reason) {
+    TDM_CHECK(l->n.rx_drop[reason] > 0);
+    l->n.rx_drop[reason]--;
+    l->n.passed++;
+}
+
 uint32_t tdm_link_payload_max(const tdm_link_t *l, uint16_t version) {
     return l->c.mtu - UDP_SZ - (version == 4 ? IPV4_SZ : IPV6_SZ);
 }
@@ -154,7 +176,7 @@ const tdm_link_counters_t *tdm_link_counters(const tdm_link_t *l) {
 }
 
 int tdm_link_is_conserved(const tdm_link_t *l) {
-    uint64_t rx = l->n.datagrams + l->n.replies + l->n.consumed;
+    uint64_t rx = l->n.datagrams + l->n.replies + l->n.consumed + l->n.passed;
     uint64_t tx = l->n.tx_datagrams;
     for (uint32_t i = 0; i < TDM_REASON_CNT; i++) {
         rx += l->n.rx_drop[i];

@@ -15,7 +15,7 @@
      timer   --> tdm_link_solicit  --> an ARP or NS question, if one waits
 
    Conservation, at every moment, for one link:
-     rx_frames == datagrams + replies + consumed + sum of rx drops
+     rx_frames == datagrams + replies + consumed + passed + sum of rx drops
      tx_offered == tx_datagrams + sum of tx drops
 
    Neighbours.  The table has a fixed size.  An entry is born from a
@@ -94,6 +94,7 @@ typedef struct tdm_link_counters {
     uint64_t datagrams;
     uint64_t replies;
     uint64_t consumed;
+    uint64_t passed;                  /* not ours, given to somebody else */
     uint64_t rx_drop[TDM_REASON_CNT]; /* by reason */
     uint64_t tx_offered;              /* datagrams given to udp_wrap */
     uint64_t tx_datagrams;
@@ -120,6 +121,15 @@ TDM_MUST_USE tdm_status_t tdm_link_init(void *mem, const tdm_link_config_t *conf
    datagram stays valid as long as the frame does. */
 tdm_link_verdict_t tdm_link_rx(tdm_link_t *l, const uint8_t *frame, uint32_t sz, uint8_t *reply,
                                uint32_t reply_cap, int64_t now_ns);
+
+/* tdm_link_is_foreign: a frame dropped for this reason may be the kernel's,
+   where the two share a cable: another protocol, port, address or group.
+   What was ours and wrong is not, nor what a rate limit cost. */
+int tdm_link_is_foreign(tdm_reason_t reason);
+
+/* tdm_link_rx_pass takes the last frame's drop back: its owner gives it to
+   somebody else. */
+void tdm_link_rx_pass(tdm_link_t *l, tdm_reason_t reason);
 
 /* tdm_link_rx_drop counts a frame that its owner could not even offer,
    frame_segmented for example, as received and dropped. */

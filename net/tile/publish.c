@@ -12,7 +12,7 @@ static uint64_t drop_total(tdm_net_tile_t *t, const tdm_port_stats_t *p, uint32_
     case TDM_DROP_nic_missed: return n + p->nic_missed;
     case TDM_DROP_nic_error: return n + p->nic_error;
     case TDM_DROP_no_mbuf: return n + p->no_mbuf + p->tx_no_mbuf;
-    case TDM_DROP_tx_full: return n + p->tx_full;
+    case TDM_DROP_tx_full: return n + p->tx_full + t->n.exception_full;
     case TDM_DROP_stale_handle: return n + t->n.stale;
     default: return n;
     }
@@ -26,6 +26,10 @@ static void publish_net(tdm_net_tile_t *t) {
     tdm_count_to(b, TDM_METRIC_net_packets_total, TDM_LABEL_DIRECTION_tx, p.tx_frames);
     tdm_count_to(b, TDM_METRIC_net_bytes_total, TDM_LABEL_DIRECTION_rx, p.rx_bytes);
     tdm_count_to(b, TDM_METRIC_net_bytes_total, TDM_LABEL_DIRECTION_tx, p.tx_bytes);
+    tdm_count_to(b, TDM_METRIC_net_exception_packets_total, TDM_LABEL_DIRECTION_rx,
+                 t->n.exception_out);
+    tdm_count_to(b, TDM_METRIC_net_exception_packets_total, TDM_LABEL_DIRECTION_tx,
+                 t->n.exception_in);
     uint32_t first = tdm_reason_first(TDM_GROUP_DROP), cnt = TDM_LABEL_REASONS_DROP;
     for (uint32_t r = first; r < first + cnt; r++)
         tdm_count_to(b, TDM_METRIC_net_drops_total, tdm_label_reason(r), drop_total(t, &p, r));
@@ -91,8 +95,8 @@ int tdm_net_tile_is_conserved(tdm_net_tile_t *t) {
     tdm_port_stats_t p;
     tdm_port_stats_read(t->c.port, &p);
     const tdm_link_counters_t *l = tdm_link_counters(t->link);
-    return p.rx_frames == l->rx_frames && l->datagrams == t->n.quic_taken + t->n.quic_dropped &&
-           tdm_link_is_conserved(t->link);
+    return p.rx_frames == l->rx_frames && l->passed == t->n.exception_out + t->n.exception_full &&
+           l->datagrams == t->n.quic_taken + t->n.quic_dropped && tdm_link_is_conserved(t->link);
 }
 
 const tdm_link_counters_t *tdm_net_tile_link_counters(const tdm_net_tile_t *t) {

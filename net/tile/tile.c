@@ -119,7 +119,9 @@ void tdm_net_tile_destroy(tdm_net_tile_t *t) {
 
 /* frame_in judges one frame.  The spare mbuf becomes the reply, where
    there is one; an empty pool costs the reply, never the datagram. */
-static struct rte_mbuf *frame_in(tdm_net_tile_t *t, const struct rte_mbuf *m, int64_t now_ns) {
+static struct rte_mbuf *frame_in(tdm_net_tile_t *t, const struct rte_mbuf *m, int *is_passed,
+                                 int64_t now_ns) {
+    *is_passed = 0;
     if (m->nb_segs != 1) {
         tdm_link_rx_drop(t->link, TDM_DROP_frame_segmented, rte_pktmbuf_pkt_len(m));
         return NULL;
@@ -135,6 +137,7 @@ static struct rte_mbuf *frame_in(tdm_net_tile_t *t, const struct rte_mbuf *m, in
         else
             t->n.quic_dropped++;
     }
+    if (v.kind == TDM_LINK_DROP) *is_passed = exception_takes(t, v.reason);
     if (v.kind != TDM_LINK_REPLY) return NULL;
     struct rte_mbuf *r = t->spare;
     t->spare = NULL;
@@ -143,13 +146,18 @@ static struct rte_mbuf *frame_in(tdm_net_tile_t *t, const struct rte_mbuf *m, in
 }
 
 static uint32_t frames_in(tdm_net_tile_t *t, int64_t now_ns) {
-    struct rte_mbuf *rx[TDM_PORT_BURST_MAX], *tx[TDM_PORT_BURST_MAX];
-    uint32_t cnt = tdm_port_rx(t->c.port, rx, TDM_PORT_BURST_MAX), tx_cnt = 0;
+    struct rte_mbuf *rx[TDM_PORT_BURST_MAX], *tx[TDM_PORT_BURST_MAX], *pass[TDM_PORT_BURST_MAX];
+    uint32_t cnt = tdm_port_rx(t->c.port, rx, TDM_PORT_BURST_MAX), tx_cnt = 0, pass_cnt = 0;
     for (uint32_t i = 0; i < cnt; i++) {
-        struct rte_mbuf *r = frame_in(t, rx[i], now_ns);
+        int is_passed;
+        struct rte_mbuf *r = frame_in(t, rx[i], &is_passed, now_ns);
         if (r != NULL) tx[tx_cnt++] = r;
-        rte_pktmbuf_free(rx[i]);
+        if (is_passed)
+            pass[pass_cnt++] = rx[i];
+        else
+            rte_pktmbuf_free(rx[i]);
     }
+    if (pass_cnt > 0) exception_out(t, pass, pass_cnt);
     if (tx_cnt > 0) tdm_port_tx(t->c.port, tx, tx_cnt);
     return cnt;
 }
@@ -221,6 +229,7 @@ uint32_t tdm_net_tile_poll(tdm_net_tile_t *t, int64_t now_ns) {
         tdm_h3_drain(t->h3);
     }
     uint32_t work = frames_in(t, now_ns);
+    if (t->c.exception != NULL) work += exception_in(t);
     work += egress_drain(t, now_ns);
     if (TDM_UNLIKELY(t->hangup_due_cnt > 0)) work += hangup_retry(t);
     work += tdm_quic_poll(t->quic, now_ns);

@@ -28,7 +28,14 @@
    Conservation, at every moment between turns (tdm_net_tile_is_conserved):
      frames from the port   == frames judged by the link
      datagrams of the link  == datagrams taken by QUIC + its drops
+     frames passed by it    == frames that the exception port took or not
      and the two identities of net/link/link.h
+
+   The exception port, where there is one, is a TAP that carries the port's
+   station address: frames that are not ours go to the kernel through it,
+   and what the kernel sends goes out on the port.  So its TCP, ssh and
+   DHCP live on the same cable.  Over af_packet the kernel has seen those
+   frames already: put the TAP into another network namespace there.
 
    Ownership: the caller gives memory, port, rings and block, and outlives
    the tile with them.  Bodies and pipes belong to the tile; an api tile
@@ -57,6 +64,7 @@ typedef struct tdm_net_tile_config {
     uint64_t body_max;     /* request bytes per slot, 1..1 GiB */
 
     tdm_port_t *port;
+    tdm_port_t *exception;  /* NULL: frames that are not ours are dropped */
     tdm_link_config_t link; /* mac, mtu: of the port (tdm_port_mac) */
     tdm_quic_config_t quic; /* app is filled in here */
     tdm_h3_config_t h3;     /* tile, connection_max, exchange_max, body_max likewise */

@@ -3,7 +3,7 @@
 #define TDM_NET_TILE_TILE_PRIVATE_H
 
 /* The tile's inside, shared by its turn (tile.c), its slots (exchange.c)
-   and its accounts (publish.c). */
+   its frames for the kernel (exception.c) and its accounts (publish.c). */
 
 #include "appliance/base/clock.h"
 #include "appliance/ring/pipe.h"
@@ -40,10 +40,13 @@ typedef struct slot {
 typedef struct tile_counters {
     uint64_t quic_taken;
     uint64_t quic_dropped;
-    uint64_t stale;        /* egress words of a slot's earlier life */
-    uint64_t exchanges;    /* arrivals pushed */
-    uint64_t disconnects;  /* clients that left early */
-    uint64_t responses[5]; /* heads by hundred, 1xx first */
+    uint64_t exception_out;  /* frames the kernel took */
+    uint64_t exception_full; /* and those it did not */
+    uint64_t exception_in;   /* frames of the kernel that the port took */
+    uint64_t stale;          /* egress words of a slot's earlier life */
+    uint64_t exchanges;      /* arrivals pushed */
+    uint64_t disconnects;    /* clients that left early */
+    uint64_t responses[5];   /* heads by hundred, 1xx first */
 } tile_counters_t;
 
 struct tdm_net_tile {
@@ -80,5 +83,16 @@ uint32_t egress_drain(tdm_net_tile_t *t, int64_t now_ns);
 
 /* hangup_retry pushes what a full lane refused before. */
 uint32_t hangup_retry(tdm_net_tile_t *t);
+
+/* --- exception.c ---------------------------------------------------- */
+
+/* exception_takes: the frame goes to the kernel, in *pass; the count of its
+   drop is taken back. */
+int exception_takes(tdm_net_tile_t *t, tdm_reason_t reason);
+
+/* exception_out gives a burst to the kernel; exception_in brings one from
+   it to the port. */
+void exception_out(tdm_net_tile_t *t, struct rte_mbuf **m, uint32_t cnt);
+uint32_t exception_in(tdm_net_tile_t *t);
 
 #endif /* TDM_NET_TILE_TILE_PRIVATE_H */

@@ -34,6 +34,13 @@ static int setup_short_ring(void **state) {
     return 0;
 }
 
+static int setup_exception(void **state) {
+    (void)state;
+    world_open_exception(&w);
+    world_connect(&w);
+    return 0;
+}
+
 static int teardown(void **state) {
     (void)state;
     world_close(&w);
@@ -404,6 +411,74 @@ static void hostile_frames_are_dropped_by_reason(void **state) {
     assert_true(tdm_net_tile_is_conserved(w.tile));
 }
 
+/* A TCP segment to our own address, a frame of an unknown type, an ARP
+   question about somebody else, and a datagram to another port. */
+static uint32_t foreign_frame(uint32_t i, uint8_t frame[60]) {
+    static const uint8_t ip[] = {8, 0, 0x45, 0,  0,  40, 0, 0,  0x40, 0, 64,
+                                 6, 0, 0,    10, 88, 0,  1, 10, 88,   0, 2};
+    static const uint8_t arp[] = {8, 6,  0,  1, 8, 0, 6, 4, 0, 1, 2, 't', 'd', 'm', 0,
+                                  1, 10, 88, 0, 1, 0, 0, 0, 0, 0, 0, 10,  88,  0,   77};
+    memset(frame, 0, 60);
+    memcpy(frame, "\x02tdm\0\x02\x02tdm\0\x01", 12);
+    frame[12] = 0x88, frame[13] = 0xcc;
+    if (i == 1) memcpy(frame + 12, arp, sizeof arp), memset(frame, 0xff, 6);
+    if (i < 2) return 60;
+    memcpy(frame + 12, ip, sizeof ip);
+    if (i == 3) frame[23] = 17, frame[39] = 20; /* UDP, length 20, port 0 to 0 */
+    uint32_t sum = 0;
+    for (uint32_t k = 14; k < 34; k += 2) sum += (uint32_t)(frame[k] << 8 | frame[k + 1]);
+    sum = ~((sum & 0xffff) + (sum >> 16)) & 0xffff;
+    frame[24] = (uint8_t)(sum >> 8);
+    frame[25] = (uint8_t)sum;
+    return 60;
+}
+
+static void the_kernel_gets_what_is_not_ours(void **state) {
+    (void)state;
+    uint8_t frame[60], got[2048];
+    answer_t a;
+    uint64_t before = counted(TDM_METRIC_net_exception_packets_total, TDM_LABEL_DIRECTION_rx);
+    for (uint32_t i = 0; i < 4; i++) {
+        assert_int_equal(tdm_port_wire_put(w.port, frame, foreign_frame(i, frame)), 1);
+        world_turn(&w);
+        assert_int_equal(tdm_port_wire_get(w.exception, got, sizeof got), 60);
+        assert_memory_equal(got, frame, 60); /* unchanged */
+    }
+    assert_int_equal(counted(TDM_METRIC_net_exception_packets_total, TDM_LABEL_DIRECTION_rx),
+                     before + 4);
+    for (uint32_t r = 1; r < TDM_REASON_CNT; r++)
+        if (tdm_reason_group_of((tdm_reason_t)r) == TDM_GROUP_DROP)
+            assert_int_equal(drops((tdm_reason_t)r), 0);
+    /* What was ours and damaged stays ours to count. */
+    world_request(&w, "POST", "/echo", "x", 1, &a);
+    assert_true(world_until(&w, &a.is_ended, 20000));
+    assert_int_equal(tdm_port_wire_get(w.exception, got, sizeof got), 0);
+    /* The kernel's frames go out as they are. */
+    assert_int_equal(tdm_port_wire_put(w.exception, frame, 60), 1);
+    world_turn(&w);
+    assert_int_equal(counted(TDM_METRIC_net_exception_packets_total, TDM_LABEL_DIRECTION_tx), 1);
+    settle();
+    assert_true(tdm_net_tile_is_conserved(w.tile));
+}
+
+static void a_kernel_that_takes_nothing_costs_only_its_own(void **state) {
+    (void)state;
+    uint8_t frame[60], got[2048];
+    answer_t a;
+    for (uint32_t i = 0; i < 600; i++) {
+        (void)tdm_port_wire_put(w.port, frame, foreign_frame(0, frame));
+        if (i % 16 == 15) world_turn(&w);
+    }
+    assert_true(drops(TDM_DROP_tx_full) > 100);
+    assert_true(tdm_net_tile_is_conserved(w.tile));
+    world_request(&w, "POST", "/echo", "go on", 5, &a);
+    assert_true(world_until(&w, &a.is_ended, 20000));
+    assert_string_equal(a.text, "go on");
+    while (tdm_port_wire_get(w.exception, got, sizeof got) > 0) {
+    }
+    settle();
+}
+
 static void draining_lets_streams_end(void **state) {
     (void)state;
     answer_t a;
@@ -463,6 +538,10 @@ int main(void) {
         TEST(what_the_device_loses_is_counted),
         TEST(stale_egress_words_are_counted_and_ignored),
         TEST(hostile_frames_are_dropped_by_reason),
+        cmocka_unit_test_setup_teardown(the_kernel_gets_what_is_not_ours, setup_exception,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(a_kernel_that_takes_nothing_costs_only_its_own,
+                                        setup_exception, teardown),
         TEST(draining_lets_streams_end),
         TEST(a_farewell_ends_what_is_open),
         TEST(impossible_configs_are_refused),

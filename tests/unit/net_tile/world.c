@@ -81,6 +81,7 @@ static tdm_net_tile_config_t tile_config(world_t *w) {
         .pipe_sz = WORLD_PIPE_SZ,
         .body_max = WORLD_BODY_MAX,
         .port = w->port,
+        .exception = w->exception,
         .link = station(mac, server4, SERVER_PORT),
         .quic = {.connection_max = 4,
                  .stream_max = 32,
@@ -101,13 +102,28 @@ static tdm_net_tile_config_t tile_config(world_t *w) {
     return c;
 }
 
+static void open_all(world_t *w, uint32_t arrival_depth, const tdm_port_chaos_t *weather);
+
 void world_open(world_t *w, uint32_t arrival_depth) {
     world_open_chaos(w, arrival_depth, NULL);
 }
 
 void world_open_chaos(world_t *w, uint32_t arrival_depth, const tdm_port_chaos_t *weather) {
+    memset(w, 0, sizeof *w);
+    open_all(w, arrival_depth, weather);
+}
+
+void world_open_exception(world_t *w) {
     tdm_error_t err = {0};
     memset(w, 0, sizeof *w);
+    tdm_port_config_t pc = {
+        .kind = TDM_PORT_WIRE, .mtu = 1500, .rx_desc = 64, .tx_desc = 64, .mbuf_cnt = 384};
+    assert_int_equal(tdm_port_open(&pc, &w->exception, &err), TDM_OK);
+    open_all(w, 64, NULL);
+}
+
+static void open_all(world_t *w, uint32_t arrival_depth, const tdm_port_chaos_t *weather) {
+    tdm_error_t err = {0};
     cert_make();
     w->now_ns = 1000 * TDM_NS_PER_S;
     w->rng = 42;
@@ -148,6 +164,7 @@ void world_close(world_t *w) {
     assert_true(tdm_net_tile_is_conserved(w->tile));
     tdm_net_tile_destroy(w->tile);
     assert_int_equal(tdm_port_close(w->port), 0);
+    assert_int_equal(tdm_port_close(w->exception), 0);
     free(w->tile_mem);
     free(w->block_mem);
     free(w->link_mem);

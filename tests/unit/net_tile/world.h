@@ -33,6 +33,7 @@ typedef struct api_job {
 typedef struct world {
     int64_t now_ns;
     tdm_port_t *port;
+    tdm_port_t *exception; /* NULL: none */
     tdm_net_tile_t *tile;
     void *tile_mem;
     tdm_block_t *block;
@@ -66,6 +67,9 @@ typedef struct answer {
 /* world_open starts everything; the environment runs already.
    arrival_depth: of the exchange ring. */
 void world_open(world_t *w, uint32_t arrival_depth);
+
+/* world_open_exception gives the tile a wire for the kernel's frames. */
+void world_open_exception(world_t *w);
 
 /* world_open_chaos has bad weather on the cable. */
 void world_open_chaos(world_t *w, uint32_t arrival_depth, const tdm_port_chaos_t *weather);
