@@ -29,8 +29,11 @@ static tdm_status_t write_file(const char *path, const gnutls_datum_t *d, mode_t
     return tdm_error_set(err, TDM_ERR_IO, "certificate: cannot write %s", path);
 }
 
+/* add_name: an empty name is one that the host does not have.  Written
+   into the certificate, it would make GnuTLS refuse the whole of it. */
 static int add_name(gnutls_x509_crt_t crt, const char *name) {
     uint8_t addr[16];
+    if (name[0] == '\0') return 0;
     if (inet_pton(AF_INET, name, addr) == 1) {
         return gnutls_x509_crt_set_subject_alt_name(crt, GNUTLS_SAN_IPADDRESS, addr, 4,
                                                     GNUTLS_FSAN_APPEND);

@@ -16,7 +16,7 @@
 typedef struct tdm_cert_config {
     const char *cert_file;               /* PEM, written 0644 */
     const char *key_file;                /* PEM, written 0600 */
-    const char *name[TDM_CERT_NAME_MAX]; /* DNS names and IP addresses in text */
+    const char *name[TDM_CERT_NAME_MAX]; /* DNS names and IP addresses in text; "": skipped */
     uint32_t name_cnt;                   /* at least one */
     uint32_t days;                       /* 1..TDM_CERT_DAYS_MAX; 0: the most */
     int64_t wall_s;                      /* civil time now */

@@ -6,6 +6,7 @@
 
 #include "appliance/base/clock.h"
 
+#include <gnutls/gnutls.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -375,6 +376,31 @@ static void certificate_is_made_once_and_private(void **state) {
     unlink(cert);
 }
 
+/* A host without an IPv6 address leaves that name empty. */
+static void an_empty_name_spoils_no_certificate(void **state) {
+    (void)state;
+    char cert[64];
+    char key[64];
+    snprintf(cert, sizeof cert, "/tmp/tdm-cert-e%d.pem", (int)getpid());
+    snprintf(key, sizeof key, "/tmp/tdm-key-e%d.pem", (int)getpid());
+    unlink(cert);
+    unlink(key);
+    tdm_cert_config_t cfg = {.cert_file = cert,
+                             .key_file = key,
+                             .name = {"tandem.test", "10.9.0.1", ""},
+                             .name_cnt = 3,
+                             .wall_s = tdm_clock_wall_s()};
+    tdm_error_t err = {0};
+    int is_made = 0;
+    assert_int_equal(tdm_cert_ensure(&cfg, &is_made, &err), TDM_OK);
+    gnutls_certificate_credentials_t cred = NULL;
+    assert_int_equal(gnutls_certificate_allocate_credentials(&cred), 0);
+    assert_int_equal(gnutls_certificate_set_x509_key_file(cred, cert, key, GNUTLS_X509_FMT_PEM), 0);
+    gnutls_certificate_free_credentials(cred);
+    unlink(cert);
+    unlink(key);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(garbage_is_dropped_by_reason),
@@ -393,6 +419,7 @@ int main(void) {
         cmocka_unit_test(closed_connection_says_so_again),
         cmocka_unit_test(wrong_config_is_refused),
         cmocka_unit_test(certificate_is_made_once_and_private),
+        cmocka_unit_test(an_empty_name_spoils_no_certificate),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
