@@ -67,8 +67,8 @@ static tdm_status_t huge_shortage(uint64_t sz, tdm_error_t *err) {
                          "hugepages: have %llu free of %llu, need %llu of %llu KiB; "
                          "how: echo %llu > /proc/sys/vm/nr_hugepages",
                          (unsigned long long)avail, (unsigned long long)total,
-                         (unsigned long long)need, (unsigned long long)(page / 1024),
-                         (unsigned long long)(total - avail + need));
+                         (unsigned long long)need, (unsigned long long)page / 1024,
+                         (unsigned long long)total - avail + need);
 }
 
 static tdm_status_t open_shared(tdm_arena_t *a, int is_huge, tdm_error_t *err) {
@@ -95,6 +95,7 @@ tdm_status_t tdm_arena_open(tdm_arena_t *a, tdm_arena_kind_t kind, uint64_t sz, 
     if (is_huge) {
         uint64_t psz, total, avail;
         tdm_hugepages_read(&psz, &total, &avail);
+        TDM_CHECK(psz > 0);
         if (a->sz / psz > avail) return huge_shortage(a->sz, err);
     }
     tdm_status_t st = TDM_OK;

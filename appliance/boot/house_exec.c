@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "appliance/base/log.h"
 #include "appliance/boot/house_private.h"
 
 #include "appliance/exec/worker.h"
@@ -14,10 +15,10 @@ void tdm_house_executor_thread(tdm_channel_t *c, const uint32_t *stop) {
         st = tdm_error_set(&err, TDM_ERR_UNSUPPORTED, "exec.mode=thread runs the CPU backend only");
     if (st == TDM_OK)
         st = tdm_backend_cpu_create(tdm_model_weights(model), &spec.config, NULL, &backend, &err);
-    if (st == TDM_OK)
-        st = tdm_worker_run(c, backend, (tdm_poll_mode_t)spec.poll_mode, stop, &err);
-    else
+    if (st != TDM_OK)
         tdm_worker_fail(c, &err);
+    else if (tdm_worker_run(c, backend, (tdm_poll_mode_t)spec.poll_mode, stop, &err) != TDM_OK)
+        tdm_log(TDM_LOG_ERROR, "exec", "%s", err.text);
     tdm_backend_destroy(backend);
     tdm_model_close(model);
 }

@@ -247,7 +247,8 @@ size_t tdm_config_print(const tdm_config_t *config, char *buf, size_t buf_sz) {
     for (size_t i = 0; i < KEY_CNT; i++) {
         const key_row_t *k = &key_row[i];
         size_t len = strcspn(k->name, ".");
-        int is_new = i == 0 || len != section_len || strncmp(k->name, key_row[i - 1].name, len);
+        int is_new =
+            i == 0 || len != section_len || strncmp(k->name, key_row[i - 1].name, len) != 0;
         section_len = len;
         if (is_new) put(&w, "%s  \"%.*s\": {\n", i ? "\n  },\n" : "{\n", (int)len, k->name);
         put(&w, "%s    \"%s\": ", is_new ? "" : ",\n", k->name + len + 1);

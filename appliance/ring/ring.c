@@ -9,7 +9,7 @@ void tdm_ring_init(tdm_ring_t *r, tdm_lane_t *const *lane, uint32_t lane_cnt,
                    tdm_doorbell_t *bell) {
     TDM_CHECK(lane_cnt >= 1 && lane_cnt <= TDM_RING_LANE_MAX);
     memset(r, 0, sizeof *r);
-    memcpy(r->lane, lane, lane_cnt * sizeof *lane);
+    for (uint32_t i = 0; i < lane_cnt; i++) r->lane[i] = lane[i];
     r->lane_cnt = lane_cnt;
     r->bell = bell;
 }
