@@ -145,7 +145,8 @@ stream_t *stream_open(session_t *s, int64_t id) {
     };
     if (s->first != NONE_IDX) h->stream[s->first].prev = idx;
     s->first = idx;
-    if (s->stream_cnt++ == 0) tdm_quic_conn_keep(s->c, 1);
+    s->stream_cnt++;
+    tdm_quic_conn_keep(s->c, 1);
     late_add(st);
     st->x = h->cfg.tile.exchange_open(h->cfg.tile.ctx, tdm_quic_conn_remote(s->c));
     if (st->x != NULL) {
@@ -177,7 +178,7 @@ void stream_free(stream_t *st) {
         h->stream[st->prev].next = st->next;
     }
     if (st->next != NONE_IDX) h->stream[st->next].prev = st->prev;
-    if (--s->stream_cnt == 0) tdm_quic_conn_keep(s->c, 0);
+    tdm_quic_conn_keep(s->c, --s->stream_cnt > 0);
     h->free_idx[h->free_cnt++] = idx_of(st);
 }
 

@@ -164,8 +164,11 @@ static int on_sent(void *ctx, tdm_quic_conn_t *c, int64_t id, uint64_t sz) {
     return rv == 0 ? 0 : fail(s, rv);
 }
 
+/* Now we wait for the peer: one that reads nothing and says nothing until
+   the idle timeout is given up, however its stack answers a PING. */
 static void on_blocked(void *ctx, tdm_quic_conn_t *c, int64_t id) {
     (void)ctx;
+    tdm_quic_conn_keep(c, 0);
     nghttp3_conn_block_stream(((session_t *)tdm_quic_conn_user(c))->nc, id);
 }
 
@@ -177,6 +180,7 @@ static void on_shut(void *ctx, tdm_quic_conn_t *c, int64_t id) {
 static int on_writable(void *ctx, tdm_quic_conn_t *c, int64_t id) {
     (void)ctx;
     session_t *s = tdm_quic_conn_user(c);
+    tdm_quic_conn_keep(c, s->stream_cnt > 0);
     int rv = nghttp3_conn_unblock_stream(s->nc, id);
     return rv == 0 ? 0 : fail(s, rv);
 }
