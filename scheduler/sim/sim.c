@@ -19,7 +19,6 @@ typedef struct client {
     int64_t last_ns;
     uint32_t gap_cnt;
     uint32_t over_cnt;
-    int is_done;
 } client_t;
 
 typedef struct flight {
@@ -147,10 +146,23 @@ static void see_gap(sim_t *s, client_t *c, int64_t at_ns) {
     s->out->stall500_share += gap > 500e6;
 }
 
+/* close_client tells whoever asked how it went. */
+static void close_client(sim_t *s, client_t *c, tdm_reason_t refused) {
+    s->open_cnt--;
+    if (!s->ask->seen) return;
+    tdm_sim_request_t r = {.row = c->request.handle.slot,
+                           .refused = refused,
+                           .arrival_ns = c->request.arrival_ns - TDM_NS_PER_S,
+                           .first_ns = c->first_ns - TDM_NS_PER_S,
+                           .last_ns = c->last_ns - TDM_NS_PER_S,
+                           .gap_cnt = c->gap_cnt,
+                           .over_cnt = c->over_cnt};
+    s->ask->seen(s->ask->ctx, &r);
+}
+
 static void see_end(sim_t *s, client_t *c) {
     const tdm_request_t *r = &c->request;
-    c->is_done = 1;
-    s->open_cnt--;
+    close_client(s, c, TDM_REASON_NONE);
     s->out->finished++;
     s->e2e[s->e2e_cnt++] = (double)(c->last_ns - r->arrival_ns);
     int is_met = c->first_ns - r->arrival_ns <= s->ask->ttft_ns;
@@ -163,8 +175,7 @@ static void read_events(sim_t *s, int64_t at_ns) {
     while ((e = tdm_sched_event_peek(s->sched, 0)) != NULL) {
         client_t *c = &s->client[e->handle.slot];
         if (e->kind == TDM_EVENT_REFUSED) {
-            c->is_done = 1;
-            s->open_cnt--;
+            close_client(s, c, (tdm_reason_t)e->reason);
             s->out->refused++;
         } else if (e->kind == TDM_EVENT_TOKEN) {
             if (e->index == 0) {

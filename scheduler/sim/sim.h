@@ -22,6 +22,17 @@ TDM_BEGIN_DECLS
 #define TDM_SIM_BIN_CNT 40000u   /* of gaps */
 #define TDM_SIM_BIN_NS  100000.0 /* each */
 
+/* How one request went; times since the workload began. */
+typedef struct tdm_sim_request {
+    uint32_t row;
+    tdm_reason_t refused; /* TDM_REASON_NONE: it was served */
+    int64_t arrival_ns;
+    int64_t first_ns; /* first and last token */
+    int64_t last_ns;
+    uint32_t gap_cnt;
+    uint32_t over_cnt; /* gaps over the target */
+} tdm_sim_request_t;
+
 typedef struct tdm_sim_ask {
     const tdm_workload_t *workload;
     const tdm_cost_t *cost;
@@ -30,8 +41,10 @@ typedef struct tdm_sim_ask {
     tdm_sched_live_t live;
     uint64_t seed;
     int is_oracle;
-    int64_t gap_ns;  /* the target that is judged */
-    int64_t ttft_ns; /* and this one */
+    int64_t gap_ns;                                            /* the target that is judged */
+    int64_t ttft_ns;                                           /* and this one */
+    void (*seen)(void *ctx, const tdm_sim_request_t *request); /* at its end; NULL: nobody asks */
+    void *ctx;
 } tdm_sim_ask_t;
 
 typedef struct tdm_sim_result {

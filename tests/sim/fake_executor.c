@@ -235,6 +235,7 @@ int fake_take(fake_executor_t *x, const tdm_plan_t *plan, int64_t cost_ns) {
     f->result.epoch = plan->epoch;
     f->result.route = plan->route;
     f->cost_ns = cost_ns;
+    f->decode_cnt = plan->decode_cnt;
     if (!do_closes(x, plan) || !do_opens(x, plan) || !do_grants(x, plan) ||
         !do_slices(x, plan, seen, &f->result) || !do_decodes(x, plan, seen, &f->result))
         return 0;

@@ -38,6 +38,7 @@ typedef struct fake_slot {
 typedef struct fake_flight {
     uint64_t iteration;
     int64_t cost_ns;
+    uint32_t decode_cnt;
     tdm_result_t result;
 } fake_flight_t;
 

@@ -33,12 +33,8 @@ static int setup(void **state) {
     return 0;
 }
 
-static void run(uint32_t policy, double slow, uint64_t seed, tdm_sim_result_t *out) {
-    tdm_workload_t w;
-    assert_int_equal(tdm_workload_generate("arxiv_sample", 250, seed, &w, NULL), TDM_OK);
-    tdm_workload_pace(&w, 1.3, 1.0, seed);
-    cost.slow = slow;
-    tdm_sim_ask_t a = {.workload = &w,
+static tdm_sim_ask_t ask_of(const tdm_workload_t *w, uint32_t policy, uint64_t seed) {
+    tdm_sim_ask_t a = {.workload = w,
                        .cost = &cost,
                        .table = &table,
                        .seed = seed,
@@ -56,6 +52,15 @@ static void run(uint32_t policy, double slow, uint64_t seed, tdm_sim_result_t *o
     a.live.floor_cnt = 128;
     a.live.starve_ns = 10 * TDM_NS_PER_S;
     a.live.class_of[0].gap_ns = GAP_NS;
+    return a;
+}
+
+static void run(uint32_t policy, double slow, uint64_t seed, tdm_sim_result_t *out) {
+    tdm_workload_t w;
+    assert_int_equal(tdm_workload_generate("arxiv_sample", 250, seed, &w, NULL), TDM_OK);
+    tdm_workload_pace(&w, 1.3, 1.0, seed);
+    cost.slow = slow;
+    tdm_sim_ask_t a = ask_of(&w, policy, seed);
     tdm_error_t err = {0};
     if (tdm_sim_run(&a, out, &err) != TDM_OK) fail_msg("seed %d: %s", (int)seed, err.text);
     tdm_workload_free(&w);
@@ -90,6 +95,79 @@ static void on_a_good_day_more_prefill_fits(void **state) {
     assert_true(result.fused_share > 0.99);
 }
 
+/* --- ten times too much ------------------------------------------------------ */
+
+#define FLOOD_S 60
+#define FLOOD   150.0 /* requests a second; capacity is some 15 */
+#define AFTER_S 20
+#define TTFT_NS (2 * TDM_NS_PER_S)
+
+/* What came of the requests that arrived in the flood's second half, and
+   from two seconds after its end on. */
+typedef struct flood {
+    uint32_t good, refused, asked_after, met_after;
+    uint64_t gap_cnt, over_cnt;
+    uint64_t by_reason[TDM_REASON_CNT];
+} flood_t;
+
+static void see_flood(void *ctx, const tdm_sim_request_t *r) {
+    flood_t *f = ctx;
+    f->by_reason[r->refused]++;
+    f->gap_cnt += r->gap_cnt;
+    f->over_cnt += r->over_cnt;
+    int is_met = r->refused == TDM_REASON_NONE && r->first_ns - r->arrival_ns <= TTFT_NS;
+    if (r->arrival_ns < FLOOD_S * TDM_NS_PER_S) {
+        int is_good = is_met && (double)r->over_cnt <= 0.01 * (double)r->gap_cnt;
+        f->good += (uint32_t)(is_good && r->arrival_ns >= FLOOD_S / 2 * TDM_NS_PER_S);
+        f->refused += r->refused != TDM_REASON_NONE;
+    } else if (r->arrival_ns >= (FLOOD_S + 2) * TDM_NS_PER_S) {
+        f->asked_after++;
+        f->met_after += (uint32_t)is_met;
+    }
+}
+
+/* pour makes rate requests a second for a time and a trickle after it. */
+static void pour(double rate, tdm_workload_t *w) {
+    uint32_t flood = (uint32_t)(rate * FLOOD_S), after = 5u * AFTER_S;
+    assert_int_equal(tdm_workload_generate("azure_conv", flood + after, 2, w, NULL), TDM_OK);
+    tdm_workload_pace(w, rate, 1.0, 3);
+    int64_t end = FLOOD_S * TDM_NS_PER_S;
+    for (uint32_t i = 0; i < flood; i++) w->row[i].at_ns = TDM_MIN(w->row[i].at_ns, end - 1);
+    for (uint32_t i = 0; i < after; i++) w->row[flood + i].at_ns = end + i * (TDM_NS_PER_S / 5);
+}
+
+static void flood_run(double rate, flood_t *f) {
+    tdm_workload_t w;
+    pour(rate, &w);
+    cost.slow = 0.0;
+    *f = (flood_t){0};
+    tdm_sim_ask_t a = ask_of(&w, TDM_POLICY_QUANTILE, 5);
+    a.live.class_of[0].ttft_ns = a.ttft_ns = TTFT_NS;
+    a.live.ttft_guard = a.live.decode_guard = 1;
+    a.seen = see_flood;
+    a.ctx = f;
+    tdm_error_t err = {0};
+    if (tdm_sim_run(&a, &result, &err) != TDM_OK) fail_msg("%s", err.text);
+    tdm_workload_free(&w);
+}
+
+static void ten_times_too_much_is_refused_and_the_rest_is_served_well(void **state) {
+    (void)state;
+    uint32_t best = 0;
+    flood_t f;
+    for (double rate = 12.0; rate < 30.0; rate += 4.0) { /* capacity: the best of any load */
+        flood_run(rate, &f);
+        best = TDM_MAX(best, f.good);
+    }
+    flood_run(FLOOD, &f);
+    print_message("good in 30 s: %u of %u; %u refused; gaps over: %.3f %%; after: %u of %u\n",
+                  f.good, best, f.refused, 100.0 * (double)f.over_cnt / (double)f.gap_cnt,
+                  f.met_after, f.asked_after);
+    assert_true(f.good * 10u >= best * 9u);
+    assert_true((double)f.over_cnt <= 0.01 * (double)f.gap_cnt);
+    assert_true(f.asked_after > 80 && f.met_after == f.asked_after);
+}
+
 static void the_profile_is_the_machine_on_a_quiet_day(void **state) {
     (void)state;
     tdm_load_t load = {.prefill_cnt = 1536, .decode_cnt = 60, .kv_cnt = 600000, .kv_max = 20000};
@@ -105,6 +183,7 @@ int main(void) {
         cmocka_unit_test(one_seed_replays_everything),
         cmocka_unit_test(the_promise_holds_where_a_margin_breaks),
         cmocka_unit_test(on_a_good_day_more_prefill_fits),
+        cmocka_unit_test(ten_times_too_much_is_refused_and_the_rest_is_served_well),
         cmocka_unit_test(the_profile_is_the_machine_on_a_quiet_day),
     };
     return cmocka_run_group_tests(tests, setup, NULL);

@@ -65,7 +65,7 @@ static void random_live(tdm_rng_t *r, tdm_sched_live_t *live) {
     for (uint32_t k = 0; k < TDM_TENANT_MAX; k++)
         live->tenant[k] =
             (tdm_sched_tenant_t){.weight = between(r, 1, 4),
-                                 .token_per_s = chance(r, 20) ? between(r, 1, 5000) : 0,
+                                 .token_per_s = chance(r, 5) ? between(r, 1, 5000) : 0,
                                  .token_burst = between(r, 1, 2000)};
     live->down_max_ns = between(r, 10, 3000) * TDM_NS_PER_MS;
 }

@@ -92,6 +92,9 @@ void world_kill(world_t *w) {
     w->x.flight_cnt = 0;
     tdm_sched_executor_down(w->sched, w->now_ns);
     w->is_up = 0;
+    w->iteration_end_ns = -1;
+    for (uint32_t i = 0; i < w->sizes.api_cnt * w->sizes.request_max; i++)
+        w->client[i].last_iteration = 0;
     world_read(w);
 }
 
@@ -134,6 +137,7 @@ static void see_token(world_t *w, world_client_t *c, const tdm_event_t *e) {
     if (c->first_ns == 0) c->first_ns = w->now_ns;
     if (c->out_cnt > 0) c->gap_ns = TDM_MAX(c->gap_ns, w->now_ns - c->last_ns);
     c->last_ns = w->now_ns;
+    if (e->iteration_ns == w->iteration_end_ns) c->last_iteration = w->iteration;
     c->hash = fake_hash(c->hash, token);
     c->out_cnt++;
     w->token_cnt++;
@@ -230,6 +234,7 @@ uint32_t world_submit(world_t *w, const world_ask_t *ask) {
     c->out_cnt = 0;
     c->is_cancelled = c->is_stop_hit = 0;
     c->first_ns = c->last_ns = c->gap_ns = 0;
+    c->last_iteration = 0;
     w->live_cnt++;
     tdm_submit_t submit = {.request = &c->request, .generation = c->request.handle.generation};
     tdm_sched_submit(w->sched, w->now_ns, &submit);
@@ -267,10 +272,35 @@ static int64_t cost_of(const world_t *w, const tdm_plan_t *plan) {
     return (int64_t)(ns * w->slow) + 1;
 }
 
+/* check_bounds: the plan is what the live configuration allows. */
+static void check_bounds(const world_t *w, uint64_t forced_cnt) {
+    const tdm_plan_t *p = w->plan;
+    int is_forced = tdm_sched_stats(w->sched)->forced_cnt > forced_cnt;
+    if (p->token_cnt > w->live.token_max) wrong(w, "a plan of %u tokens", p->token_cnt);
+    if (p->slice_cnt > w->live.slice_max) wrong(w, "a plan of %u slices", p->slice_cnt);
+    if (w->live.policy == TDM_POLICY_STATIC || p->token_cnt == 0 || is_forced) return;
+    if (p->predicted_ns > p->limit_ns) wrong(w, "a plan over its own limit");
+}
+
+/* check_streams: whoever streamed before the iteration got a token of it. */
+static void check_streams(const world_t *w) {
+    for (uint32_t i = 0; i < w->sizes.api_cnt * w->sizes.request_max; i++) {
+        const world_client_t *c = &w->client[i];
+        if (w->is_deaf[i / w->sizes.request_max] || c->state != WORLD_ACCEPTED) continue;
+        if (c->last_iteration != 0 && c->last_iteration < w->iteration)
+            wrong(w, "request %u (%u tokens, last at %llu) is left out of iteration %llu", c->id,
+                  c->out_cnt, (unsigned long long)c->last_iteration,
+                  (unsigned long long)w->iteration);
+    }
+}
+
 uint32_t world_plan(world_t *w) {
+    uint64_t forced_cnt = world_stats(w)->forced_cnt;
     uint32_t cnt = 0;
     while (tdm_sched_plan(w->sched, w->now_ns, w->plan)) {
         if (!w->is_up) wrong(w, "a plan without an executor");
+        check_bounds(w, forced_cnt);
+        forced_cnt = world_stats(w)->forced_cnt;
         if (!fake_take(&w->x, w->plan, cost_of(w, w->plan))) wrong(w, "plan: %s", w->x.wrong);
         if (w->x.flight_cnt == 1) w->busy_ns = w->now_ns;
         w->plan_cnt++;
@@ -284,6 +314,9 @@ int world_finish(world_t *w) {
     if (!w->is_up || w->x.flight_cnt == 0) return 0;
     int64_t start = w->busy_ns, end = start + w->x.flight[0].cost_ns;
     if (w->now_ns < end) w->now_ns = end;
+    w->gap_cnt += w->x.flight[0].decode_cnt;
+    w->iteration = w->x.flight[0].iteration;
+    w->iteration_end_ns = end;
     const tdm_result_t *r = fake_finish(&w->x, start, end);
     w->busy_ns = w->now_ns;
     tdm_sched_result(w->sched, w->now_ns, r);
@@ -291,6 +324,8 @@ int world_finish(world_t *w) {
     }
     world_read(w);
     world_check(w);
+    check_streams(w);
+    if (world_stats(w)->gap_cnt != w->gap_cnt) wrong(w, "the ledger of gaps does not add up");
     return 1;
 }
 

@@ -5,8 +5,11 @@
 /* The production scheduler between clients and a fake executor, in
    virtual time.  Clients know every token they must get (fake_token) and
    check each event: one answer per request, tokens in order and right,
-   one end, nothing after it.  The scheduler's invariants are checked
-   after every turn.  Any finding prints seed and turn and fails the test. */
+   one end, nothing after it.  A client that has begun to stream gets a
+   token from every iteration of the same executor life.  Plans stay inside
+   their bounds, and their predicted time inside the limit unless forced.
+   The ledger of gaps is the number of decodes that ran.  The scheduler's
+   invariants are checked after every turn.  Any finding prints seed and turn and fails the test. */
 
 #include "scheduler/check.h"
 #include "tests/sim/fake_executor.h"
@@ -30,7 +33,8 @@ typedef struct world_client {
     int is_stop_hit;
     int64_t first_ns; /* first token, 0: none */
     int64_t last_ns;
-    int64_t gap_ns; /* the greatest between two tokens */
+    int64_t gap_ns;          /* the greatest between two tokens */
+    uint64_t last_iteration; /* that made its last token, 0: none in this executor life */
 } world_client_t;
 
 /* The ending of a request, kept by id. */
@@ -71,6 +75,9 @@ typedef struct world {
     tdm_sched_record_t record;     /* of the iteration that finished last */
     uint64_t plan_cnt;
     uint64_t token_cnt;
+    uint64_t iteration;       /* that finished last, */
+    int64_t iteration_end_ns; /* and when */
+    uint64_t gap_cnt;         /* decodes of all finished iterations */
 } world_t;
 
 /* What to ask for; zero-initialised members mean the default. */

@@ -1,0 +1,170 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Puts bugs into the scheduler, one at a time, and asks the simulator.
+
+usage: tests/sim/mutate.py [--seeds N] [--steps N]
+
+Each mutant is a text that must occur exactly once in one source and what it
+becomes.  A mutant is caught when test_sched_sim fails, aborts or does not
+end in time.  Prints one line each and a total; exit 1 where fewer than all
+but one are caught, or where the unchanged scheduler is "caught".
+Needs gcc and cmocka; builds in a temporary folder, changes nothing here.
+"""
+import argparse
+import glob
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+MUTANTS = [
+    ("page leak: a retired slot keeps one", "kv.c",
+     "for (uint32_t i = 0; i < t->owned_cnt; i++) {\n        TDM_CHECK(kv->owner[table[i]] == slot);",
+     "for (uint32_t i = 1; i < t->owned_cnt; i++) {\n        TDM_CHECK(kv->owner[table[i]] == slot);"),
+    ("double free: a page is given back twice", "kv.c",
+     "kv->free[kv->free_cnt++] = table[i];",
+     "kv->free[kv->free_cnt++] = table[i], kv->free[kv->free_cnt++] = table[i];"),
+    ("no fence: pages return while an iteration reads them", "kv.c",
+     "if (t->last_iteration > kv->done_iteration) {", "if (0) {"),
+    ("a promise is one page short", "step.c",
+     "return tdm_kv_pages(prompt_cnt + output_max - 1u);",
+     "return TDM_MAX(tdm_kv_pages(prompt_cnt + output_max - 1u), 2u) - 1u;"),
+    ("promises are not counted against the pool", "kv.c",
+     "page_cnt <= kv->free_cnt - kv->promised_cnt", "page_cnt <= kv->free_cnt"),
+    ("decode skipped: the last slot gets no turn", "plan.c",
+     "if (s->slot_seq[i] != TDM_SEQ_NONE && tdm_draft_is_decodable(&s->seq[s->slot_seq[i]]))",
+     "if (i + 1u < s->sizes.seq_max && s->slot_seq[i] != TDM_SEQ_NONE && "
+     "tdm_draft_is_decodable(&s->seq[s->slot_seq[i]]))"),
+    ("decode dropped from draft and plan in every 64th iteration", "draft_private.h",
+     "return q->pos >= q->fill_cnt && q->pos < tdm_seq_last(q);",
+     "return q->pos >= q->fill_cnt && q->pos < tdm_seq_last(q) && q->pos % 64u != 63u;"),
+    ("one decode too many: past the last token", "draft_private.h",
+     "q->pos < tdm_seq_last(q);", "q->pos <= tdm_seq_last(q);"),
+    ("budget off by one: a token over the bound", "draft.c",
+     "b->token_max > d->load.prefill_cnt ? b->token_max - d->load.prefill_cnt : 0u;",
+     "b->token_max >= d->load.prefill_cnt ? b->token_max - d->load.prefill_cnt + 1u : 0u;"),
+    ("slices off by one", "draft.c",
+     "if (!p && d->pick_cnt == s->live.slice_max) return 0;",
+     "if (!p && d->pick_cnt == s->live.slice_max + 1u) return 0;"),
+    ("time limit ignored", "draft.c",
+     "return tdm_draft_predict(s, d->both, &more) <= budget_ns;",
+     "return tdm_draft_predict(s, d->both, &more) <= budget_ns * 2;"),
+    ("starvation: long prompts are never fed", "draft.c",
+     "if (b->is_short_only && !tdm_queue_is_short(i)) continue;",
+     "if (!tdm_queue_is_short(i)) continue;"),
+    ("starvation: a lone prompt over the limit is not forced", "draft.c",
+     "if (!may_force || !(is_starved || is_alone)) return 0;", "return 0;"),
+    ("last slice marked one slice early", "plan.c",
+     "int is_last = end == q->fill_cnt;", "int is_last = end + 1u >= q->fill_cnt;"),
+    ("a page is not granted to the executor", "plan.c",
+     "uint32_t want = tdm_kv_pages(tok);", "uint32_t want = tdm_kv_pages(TDM_MAX(tok, 1u) - 1u);"),
+    ("a former owner's slot is not closed", "plan.c",
+     "        plan->close[plan->close_cnt++] = i;\n", ""),
+    ("after a restart output tokens are lost", "result.c",
+     "q->fill_cnt = q->prompt_cnt + q->out_cnt;", "q->fill_cnt = q->prompt_cnt;"),
+    ("a remembered token goes one position too far", "kv.c",
+     "kv->mirror[page * TDM_KV_PAGE_TOKENS + pos % TDM_KV_PAGE_TOKENS] = token;",
+     "kv->mirror[page * TDM_KV_PAGE_TOKENS + (pos + 1u) % TDM_KV_PAGE_TOKENS] = token;"),
+    ("an ended sequence's sample reaches its slot's next owner", "result.c",
+     "if (q->state != TDM_SEQ_FREE && TDM_ENTRY_IS_OF(e, q))",
+     "if (q->state != TDM_SEQ_FREE)"),
+    ("END sent twice on the length limit", "result.c",
+     "        tdm_sched_end(s, idx, TDM_SEQ_DONE, TDM_FINISH_LENGTH, TDM_REASON_NONE);\n",
+     "        tdm_sched_push(s, q->api, &(tdm_event_t){.handle = q->handle, .kind = TDM_EVENT_END,"
+     " .finish = TDM_FINISH_LENGTH, .index = q->out_cnt});\n"
+     "        tdm_sched_end(s, idx, TDM_SEQ_DONE, TDM_FINISH_LENGTH, TDM_REASON_NONE);\n"),
+    ("a cancelled waiting request stays counted", "step.c",
+     "        s->waiting_tokens -= q->prompt_cnt;\n        s->waiting_pages", "        s->waiting_pages"),
+    ("a tenant's count never falls", "order.c", "    o->present_cnt[tenant]--;\n", ""),
+    ("the gap ledger forgets iterations with prefill", "result.c",
+     "s->stats.gap_cnt += f->record.decode_cnt;",
+     "s->stats.gap_cnt += f->record.prefill_cnt ? 0u : f->record.decode_cnt;"),
+]
+
+
+def run(cmd, **kw):
+    return subprocess.run(cmd, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **kw)
+
+
+CFLAGS = ["-O1", "-g", "-std=gnu17", "-D_GNU_SOURCE", "-DTDM_DEV=1", f'-DTDM_SOURCE_DIR="{ROOT}"']
+
+
+def compile_all(tree, out, sources):
+    objects = []
+    for src in sources:
+        obj = os.path.join(out, os.path.relpath(src, tree).replace("/", "_") + ".o")
+        subprocess.run(["gcc", *CFLAGS, "-I", tree, "-c", src, "-o", obj], check=True)
+        objects.append(obj)
+    return objects
+
+
+def link(objects, exe):
+    subprocess.run(["gcc", "-o", exe, *objects, "-lcmocka", "-lm"], check=True)
+
+
+def is_caught(exe, args):
+    try:
+        done = run([exe, "--seeds", str(args.seeds), "--steps", str(args.steps)], timeout=60)
+        return done.returncode != 0
+    except subprocess.TimeoutExpired:
+        return True
+
+
+def scheduler_sources(tree):
+    return sorted(glob.glob(os.path.join(tree, "scheduler", "*.c")))
+
+
+def mutate(tree, out, base, mutant, args):
+    name, file, old, new = mutant
+    path = os.path.join(tree, "scheduler", file)
+    with open(path, encoding="utf-8") as f:
+        text = f.read()
+    if text.count(old) != 1:
+        sys.exit(f"mutate: \"{name}\": its text occurs {text.count(old)} times in {file}")
+    with open(path, "w", encoding="utf-8") as f:
+        f.write(text.replace(old, new))
+    sources = scheduler_sources(tree) if file.endswith(".h") else [path]
+    changed = compile_all(tree, out, sources)
+    exe = os.path.join(out, "mutant")
+    link(changed + [o for o in base if o not in changed], exe)
+    with open(path, "w", encoding="utf-8") as f:
+        f.write(text)
+    caught = is_caught(exe, args)
+    compile_all(tree, out, sources)
+    return caught
+
+
+def main():
+    p = argparse.ArgumentParser()
+    p.add_argument("--seeds", type=int, default=300)
+    p.add_argument("--steps", type=int, default=300)
+    args = p.parse_args()
+    with tempfile.TemporaryDirectory() as tmp:
+        tree, out = os.path.join(tmp, "tree"), os.path.join(tmp, "out")
+        os.mkdir(out)
+        for d in ("scheduler", "appliance/abi", "appliance/base", "tests/sim"):
+            shutil.copytree(os.path.join(ROOT, d), os.path.join(tree, d))
+        sources = scheduler_sources(tree)
+        sources += [os.path.join(tree, "tests/sim", f)
+                    for f in ("test_sched_sim.c", "world.c", "fake_executor.c")]
+        sources += [os.path.join(tree, "appliance", f)
+                    for f in ("abi/reasons.c", "base/status.c", "base/check.c")]
+        base = compile_all(tree, out, sources)
+        exe = os.path.join(out, "plain")
+        link(base, exe)
+        if is_caught(exe, args):
+            sys.exit("mutate: the unchanged scheduler fails")
+        caught = 0
+        for m in MUTANTS:
+            hit = mutate(tree, out, base, m, args)
+            caught += hit
+            print(f"{'caught' if hit else 'MISSED'}  {m[1]:16} {m[0]}", flush=True)
+        print(f"{caught} of {len(MUTANTS)} caught, {args.seeds} seeds of {args.steps} acts")
+        return 0 if caught >= len(MUTANTS) - 1 else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
