@@ -11,6 +11,7 @@ usage: unshare --net guest.py BIN_DIR WORK_DIR vfio|uio|boot
 """
 import glob
 import gzip
+import hashlib
 import os
 import re
 import shutil
@@ -27,6 +28,7 @@ MODULES = {"vfio": ["vfio", "irqbypass", "vfio_virqfd", "vfio_iommu_type1", "vfi
            "uio": ["uio", "uio_pci_generic"], "boot": []}
 NIC = "0000:00:05.0"
 SECONDS = 300
+KEY = "guest-key"
 
 
 def need(what, found):
@@ -134,6 +136,7 @@ def build(bin_dir, work, mode, kernel_dir):
         order.append(m + ".ko")
     image.file("/modules/order", "\n".join(order).encode(), 0o644)
     image.copy(os.path.join(HERE, "init"), "/init")
+    image.file("/keys", f"guest {hashlib.sha256(KEY.encode()).hexdigest()}\n".encode(), 0o600)
     path = os.path.join(work, f"initramfs-{mode}.gz")
     image.save(path)
     return path
@@ -150,7 +153,7 @@ class Guest:
         settings = "port.kind=none,exec.sms=2"
         if mode != "boot":
             settings = (f"port.kind=pci,port.device={NIC},port.mbufs=2048,exec.sms=2,"
-                        "port.ipv4=10.88.0.2")
+                        "port.ipv4=10.88.0.2/24,port.ipv6=,api.keys_file=/keys")
             line = f" tandem.driver={'vfio-pci' if mode == 'vfio' else 'uio_pci_generic'} tandem.nic={NIC}"
         machine = ["-machine", "q35"]
         if mode == "vfio":
@@ -160,7 +163,7 @@ class Guest:
             line += " intel_iommu=on iommu=nopt"
         if mode == "uio":
             nic = "virtio-net-pci,netdev=n0,addr=5,romfile="
-        append = f"console=ttyS0 quiet panic=-1 hugepages=160 tandem.set={settings}{line}"
+        append = f"console=ttyS0 quiet panic=-1 hugepages=160 tandem.key={KEY} tandem.set={settings}{line}"
         self.lines = []
         self.process = subprocess.Popen(
             ["qemu-system-x86_64", *machine, "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2",
@@ -203,6 +206,7 @@ class Guest:
             m = re.match(r"METRIC (\S+) (\S+)$", line)
             if m:
                 out[m.group(1)] = float(m.group(2))
+        assert out, "the guest gives no metrics"
         return out
 
 
@@ -243,7 +247,7 @@ def talk(bin_dir, guest):
     for i in range(5):
         r = subprocess.run([os.path.join(bin_dir, "tandemctl"), "generate", f"packet {i}", "--host",
                             "10.88.0.2", "--insecure", "--max-tokens", "16", "--temperature", "0", "--ids",
-                            "--seconds", "60", "--http", "http://127.0.0.1:9", "--model", "dummy:tiny"],
+                            "--seconds", "60", "--key", KEY, "--http", "http://127.0.0.1:9", "--model", "dummy:tiny"],
                            capture_output=True, text=True, timeout=90, check=False)
         assert r.returncode == 0, (r.returncode, r.stdout, r.stderr)
         assert len(re.findall(r"\d+", r.stdout)) >= 16, r.stdout
