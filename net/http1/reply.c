@@ -235,6 +235,10 @@ int tdm_http1_local(request_t *r, connection_t *conn, enum MHD_Result *result) {
     if (!response) return 1;
     add_common(r->door, response, page.content_type);
     if (page.is_gzip) add(response, "Content-Encoding", "gzip");
+    if (page.status == 401) {
+        add(response, "WWW-Authenticate", "Bearer");
+        tdm_count(wires->block, TDM_METRIC_refusals_total, tdm_label_reason(TDM_REFUSE_auth), 1);
+    }
     add(response, "Vary", "Accept, Accept-Encoding");
     add(response, "Cache-Control", "no-store");
     *result = send_response(r, conn, response, page.status);

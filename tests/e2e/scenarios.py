@@ -285,9 +285,11 @@ def keys_are_asked_for():
             good = {"authorization": "Bearer sesame"}
             for headers, want in ((None, 401), ({"authorization": "Bearer x"}, 401), (good, 200)):
                 for path in ("/v1/models", "/metrics", "/status"):
-                    status, body, _ = a.get(path, headers)
+                    status, body, got = a.get(path, headers)
                     assert status == want, (path, headers, status)
                     assert want == 200 or json.loads(body)["error"]["code"] == "auth"
+                    assert (got.get("www-authenticate") == "Bearer") == (want == 401), path
+            assert b'tandem_refusals_total{reason="auth"} 6' in a.get("/metrics", good)[1]
             assert a.get("/health")[0] == 200
             r = a.ctl("generate", "--insecure", "--max-tokens", "4", "hi", check=False)
             assert r.returncode == 1 and "auth" in r.stderr, r
