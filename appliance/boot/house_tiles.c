@@ -41,7 +41,9 @@ static tdm_status_t open_certificate(tdm_house_t *h, tdm_error_t *err) {
         (void)snprintf(h->cert_file, sizeof h->cert_file, "%s", c->quic_certificate);
         (void)snprintf(h->key_file, sizeof h->key_file, "%s", c->quic_key);
     } else {
-        (void)mkdir(c->state_dir, 0755); /* where it cannot be made, the file below says so */
+        if (mkdir(c->state_dir, 0755) != 0 && errno != EEXIST)
+            return tdm_error_set(err, TDM_ERR_IO, "state.dir %s: %s", c->state_dir,
+                                 strerror(errno));
         (void)snprintf(h->cert_file, sizeof h->cert_file, "%s/certificate.pem", c->state_dir);
         (void)snprintf(h->key_file, sizeof h->key_file, "%s/key.pem", c->state_dir);
     }
@@ -135,6 +137,22 @@ static tdm_status_t prefix_check(const tdm_link_config_t *l, tdm_error_t *err) {
     return TDM_OK;
 }
 
+/* side_check: behind a TAP our address is another one of the subnet that
+   the kernel's side names; any other would be reached by nobody. */
+static tdm_status_t side_check(const char *key, const char *cidr, int family, const uint8_t *own,
+                               tdm_error_t *err) {
+    uint8_t kernel[16] = {0};
+    char text[64];
+    uint32_t bits = family == AF_INET ? 32 : 128, same = 0;
+    address_of(cidr, text, sizeof text);
+    if (inet_pton(family, text, kernel) != 1)
+        return tdm_error_set(err, TDM_ERR_INVAL, "port: \"%s\" is no address/prefix", cidr);
+    while (same < bits && !((kernel[same / 8] ^ own[same / 8]) >> (7 - same % 8) & 1)) same++;
+    if (same >= prefix_of(cidr) && same < bits) return TDM_OK;
+    return tdm_error_set(err, TDM_ERR_INVAL, "%s: not another address of the kernel's side, %s",
+                         key, cidr);
+}
+
 static tdm_status_t link_config(tdm_house_t *h, tdm_link_config_t *l, uint64_t seed,
                                 tdm_error_t *err) {
     const tdm_config_t *c = h->config;
@@ -161,6 +179,10 @@ static tdm_status_t link_config(tdm_house_t *h, tdm_link_config_t *l, uint64_t s
         st = address_read("port.gateway4", c->port_gateway4, AF_INET, l->gateway4, err);
     if (st == TDM_OK)
         st = address_read("port.gateway6", c->port_gateway6, AF_INET6, l->gateway6, err);
+    if (st == TDM_OK && is_tap && l->has_ipv4)
+        st = side_check("port.ipv4", c->port_tap_ipv4, AF_INET, l->ipv4, err);
+    if (st == TDM_OK && is_tap && l->has_ipv6)
+        st = side_check("port.ipv6", c->port_tap_ipv6, AF_INET6, l->ipv6, err);
     return st == TDM_OK ? prefix_check(l, err) : st;
 }
 

@@ -270,6 +270,10 @@ def starts_are_refused_in_one_line():
     refused({**NO_PORT, "exec.kv_pages": 67108864}, "map", 1)  # seen by the executor
     refused({**NO_PORT, "http.connections": 16385}, "http.connections", 2)
     refused({"port.mbufs": 1048576}, "hugepages", 1)
+    refused({"port.ipv4": "10.99.0.2"}, "port.ipv4", 1)
+    refused({"port.ipv4": "10.88.0.1"}, "port.ipv4", 1)
+    refused({"port.ipv6": "fd88:7464:6d01::2"}, "port.ipv6", 1)
+    refused({"state.dir": "/proc/none"}, "state.dir", 1)
     refused({**NO_PORT, "http.address": "192.0.2.1"}, "192.0.2.1", 1)
     with Appliance(BIN, NO_PORT) as a:
         b = subprocess.run(a.command(), capture_output=True, text=True, timeout=30, check=False)
