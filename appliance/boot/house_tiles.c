@@ -425,9 +425,10 @@ tdm_status_t tdm_house_open_tiles(tdm_house_t *h, tdm_error_t *err) {
     return st;
 }
 
+/* The management port goes on listening: whoever watches must see the
+   drain, and a new request hears "draining" and when to come again. */
 void tdm_house_drain_tiles(tdm_house_t *h) {
     tdm_sched_tile_drain_set(h->sched, 1);
-    tdm_http1_quiesce(h->http1);
     if (h->net) tdm_net_tile_drain(h->net);
 }
 

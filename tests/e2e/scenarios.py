@@ -217,14 +217,19 @@ def identities_hold():
 
 def sigterm_lets_streams_finish():
     """SIGTERM to the whole group: the open stream ends whole on the executor
-    that began it, exit 0."""
-    with Appliance(BIN, NO_PORT) as a:
-        c, r = a.stream("finish", 250)
+    that began it, new requests hear "draining", exit 0."""
+    with Appliance(BIN, {**NO_PORT, "sched.drain_ms": 60000}) as a:
+        c, r = a.stream("finish", 2500)
         r.readline()
         for pid in a.children():
             os.kill(pid, signal.SIGTERM)
         a.process.send_signal(signal.SIGTERM)
-        assert len(stream_ids(r)) > 200
+        a.until(lambda: a.get("/ready")[0] == 503)
+        status, reply, headers = a.post("/v1/completions", {"prompt": "late"})
+        assert status == 503 and reply["error"]["code"] == "draining", reply
+        assert float(headers["retry-after"]) > 0 and a.get("/health")[0] == 200
+        a.until(lambda: a.total("tandem_state", "draining") == 1)
+        assert len(stream_ids(r)) > 2000
         c.close()
         assert a.process.wait(15) == 0, a.log()
         assert "signal 15" not in a.log() and "life 2" not in a.log(), a.log()
