@@ -44,15 +44,11 @@ static text_t take_string(scan_t *s) {
     take(s, '"');
     const char *from = s->at;
     while (!s->has_failed) {
-        if (s->at == s->end || (unsigned char)*s->at < ' ') {
-            s->has_failed = 1;
-        } else if (*s->at == '"') {
-            return (text_t){from, (uint64_t)(s->at++ - from)};
-        } else if (*s->at == '\\' && s->end - s->at < 2) {
-            s->has_failed = 1;
-        } else {
-            s->at += *s->at == '\\' ? 2 : 1;
-        }
+        s->has_failed = s->at == s->end || (unsigned char)*s->at < ' ' ||
+                        (*s->at == '\\' && s->end - s->at < 2);
+        if (s->has_failed) break;
+        if (*s->at == '"') return (text_t){from, (uint64_t)(s->at++ - from)};
+        s->at += *s->at == '\\' ? 2 : 1;
     }
     return (text_t){"", 0};
 }

@@ -17,6 +17,9 @@ const tdm_endpoint_t *tdm_quic_conn_remote(const tdm_quic_conn_t *c) {
 void tdm_quic_conn_wake(tdm_quic_conn_t *c) {
     (void)c;
 }
+void tdm_quic_conn_keep(tdm_quic_conn_t *c, int is_wanted) {
+    c->is_kept = is_wanted;
+}
 void tdm_quic_conn_consumed(tdm_quic_conn_t *c, int64_t stream_id, uint64_t sz) {
     (void)stream_id;
     c->consumed_sz += sz;

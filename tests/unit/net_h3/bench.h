@@ -25,6 +25,7 @@ struct tdm_quic_conn {
     uint64_t consumed_sz;
     int64_t next_uni;
     uint32_t block_cnt;
+    int is_kept;         /* the peer waits for us */
     uint32_t alloc_left; /* then none */
     tdm_endpoint_t remote;
 };
