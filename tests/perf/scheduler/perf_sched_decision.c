@@ -2,7 +2,8 @@
 /* Goal: print what a decision costs with 256 sequences decoding, 4,096
    waiting and a table of three variants, warm and with cold caches: thread
    CPU time of tdm_sched_plan and of the result that follows, p50, p99 and
-   p99.9, the best of ROUNDS by p99.9.  A sample during which the kernel
+   p99.9, the best of ROUNDS by p99.9; and what reading the clock twice
+   costs alone, which is inside the others.  A sample during which the kernel
    took the core away is counted and left out.  Prints, never judges: a
    machine shared with others has no right answer.  What it checks is that
    the load is the one claimed.  --huge: memory in 2 MiB pages. */
@@ -126,7 +127,8 @@ static void print(const char *what, const series_t *x) {
 }
 
 static void measure(const char *what, int is_cold) {
-    static series_t planned, resulted;
+    static series_t nothing, planned, resulted;
+    nothing = (series_t){.name = "clock"};
     planned = (series_t){.name = "plan"};
     resulted = (series_t){.name = "result"};
     for (uint32_t r = 0; r < ROUNDS; r++) {
@@ -134,6 +136,12 @@ static void measure(const char *what, int is_cold) {
             if (is_cold)
                 for (uint32_t k = 0; k < FLUSH; k += 64) flush[k]++;
             long before = switches();
+            int64_t y = cpu_ns();
+            int64_t z = cpu_ns();
+            add(&nothing, z - y, switches() == before);
+            if (is_cold)
+                for (uint32_t k = 0; k < FLUSH; k += 64) flush[k]++;
+            before = switches();
             int64_t a = cpu_ns();
             TDM_CHECK(tdm_sched_plan(sched, virtual_ns, &plan) == 1);
             int64_t b = cpu_ns();
@@ -149,9 +157,11 @@ static void measure(const char *what, int is_cold) {
             add(&resulted, d - c, switches() == before);
             read_events();
         }
+        end_round(&nothing);
         end_round(&planned);
         end_round(&resulted);
     }
+    print(what, &nothing);
     print(what, &planned);
     print(what, &resulted);
 }
