@@ -4,10 +4,11 @@
 guest (TCG) whose NIC belongs to vfio-pci behind an emulated VT-d, or to
 uio_pci_generic; an HTTP/3 client outside, on the other end of a TAP.
 
-usage: unshare --net guest.py BIN_DIR WORK_DIR vfio|uio|boot
+usage: unshare --net guest.py BIN_DIR WORK_DIR vfio|e1000e|uio|boot
        (root; qemu-system-x86, busybox-static; a Debian kernel is fetched
        once with apt-get download; exit 77 where one is missing.
-       boot: no NIC, only that the guest starts)
+       vfio and uio: a virtio NIC; e1000e: that of Intel, by vfio, with its
+       descriptor rings; boot: none, only that the guest starts)
 """
 import glob
 import gzip
@@ -24,8 +25,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 LIB = "/usr/lib/x86_64-linux-gnu"
 DRIVERS = ["bus_pci", "bus_vdev", "mempool_ring", "net_virtio", "net_e1000", "net_tap", "net_ring",
            "common_iavf"]
-MODULES = {"vfio": ["vfio", "irqbypass", "vfio_virqfd", "vfio_iommu_type1", "vfio-pci-core", "vfio-pci"],
-           "uio": ["uio", "uio_pci_generic"], "boot": []}
+VFIO = ["vfio", "irqbypass", "vfio_virqfd", "vfio_iommu_type1", "vfio-pci-core", "vfio-pci"]
+MODULES = {"vfio": VFIO, "e1000e": VFIO, "uio": ["uio", "uio_pci_generic"], "boot": []}
 NIC = "0000:00:05.0"
 SECONDS = 300
 KEY = "guest-key"
@@ -154,13 +155,15 @@ class Guest:
         if mode != "boot":
             settings = (f"port.kind=pci,port.device={NIC},port.mbufs=2048,exec.sms=2,"
                         "port.ipv4=10.88.0.2/24,port.ipv6=,api.keys_file=/keys")
-            line = f" tandem.driver={'vfio-pci' if mode == 'vfio' else 'uio_pci_generic'} tandem.nic={NIC}"
+            line = f" tandem.driver={'uio_pci_generic' if mode == 'uio' else 'vfio-pci'} tandem.nic={NIC}"
         machine = ["-machine", "q35"]
-        if mode == "vfio":
+        if mode in ("vfio", "e1000e"):
             machine += ["-device", "intel-iommu,intremap=on,caching-mode=on,device-iotlb=on"]
             machine[1] += ",kernel-irqchip=split"
             nic = "virtio-net-pci,netdev=n0,addr=5,romfile=,disable-legacy=on,iommu_platform=on,ats=on"
             line += " intel_iommu=on iommu=nopt"
+        if mode == "e1000e":
+            nic = "e1000e,netdev=n0,addr=5,romfile="
         if mode == "uio":
             nic = "virtio-net-pci,netdev=n0,addr=5,romfile="
         append = f"console=ttyS0 quiet panic=-1 hugepages=160 tandem.key={KEY} tandem.set={settings}{line}"
