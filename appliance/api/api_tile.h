@@ -93,6 +93,7 @@ typedef struct tdm_api_config {
     uint16_t model_name_cnt;   /* in [1, TDM_API_MODEL_NAME_MAX] */
     uint32_t request_max;      /* request slots, in [1, 65536] */
     uint32_t context_max;      /* tokens, prompt and output, in [2, TDM_CONTEXT_MAX] */
+    uint32_t output_default;   /* output tokens where a request names none; 0: the rest */
     uint64_t id_slab_sz;       /* bytes of token ids of all slots; >= 4 * context_max */
     uint64_t body_max;         /* bytes of a body that is parsed */
     uint64_t json_sz;          /* bytes jansson may use for one body */

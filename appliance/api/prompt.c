@@ -188,7 +188,11 @@ uint32_t tdm_prompt_output(const tdm_prompt_t *p, const tdm_fields_t *f, tdm_ref
     const char *param = has_new_name ? "max_completion_tokens" : "max_tokens";
     int64_t rest = (int64_t)p->id_max - (int64_t)p->id_cnt;
     int64_t max = has_new_name ? f->max_completion_tokens : f->max_tokens;
-    if (max < 0) max = TDM_MAX(rest, 1);
+    if (max < 0) {
+        max = TDM_MAX(rest, 1);
+        if (p->output_default)
+            max = TDM_MIN(max, TDM_MAX((int64_t)p->output_default, f->min_tokens));
+    }
     if (max > rest) {
         tdm_refuse_text(refusal, TDM_REFUSE_context_too_long, param,
                         "%u prompt tokens and %lld output tokens exceed the context length, %u",

@@ -20,8 +20,9 @@ typedef struct tdm_prompt {
     tdm_encode_scratch_t *scratch;
     tdm_json_t *json;
     tdm_chat_kind_t chat;
-    int32_t *ids;    /* [id_max] */
-    uint32_t id_max; /* the context */
+    int32_t *ids;            /* [id_max] */
+    uint32_t id_max;         /* the context */
+    uint32_t output_default; /* output tokens where a request names none; 0: the rest */
     uint32_t vocab;
     uint32_t end_cnt;
     int32_t end_id[TDM_END_ID_MAX]; /* the model's end tokens */

@@ -196,6 +196,7 @@ tdm_status_t tdm_api_tile_init(void *mem, const tdm_api_config_t *config,
     t->prompt.chat = (tdm_chat_kind_t)chat;
     t->prompt.ids = l.prompt;
     t->prompt.id_max = config->context_max;
+    t->prompt.output_default = config->output_default;
     t->prompt.vocab = tdm_tokenizer_vocab(wires->tokenizer);
     tdm_prompt_end_ids(&t->prompt, config->end_id, config->end_cnt);
     tdm_json_install();

@@ -111,7 +111,6 @@ static void facts(tdm_house_t *h) {
                   h->tables.sz + h->wires.arena.sz);
     tdm_gauge_set(b, TDM_METRIC_arena_page_bytes, TDM_LABEL_ARENA_tables,
                   TDM_MIN(h->tables.page_sz, h->wires.arena.page_sz));
-    tdm_gauge_set(b, TDM_METRIC_arena_bytes, TDM_LABEL_ARENA_executor, h->channel.arena.sz);
     tdm_gauge_set(b, TDM_METRIC_arena_page_bytes, TDM_LABEL_ARENA_executor,
                   h->channel.arena.page_sz);
 }

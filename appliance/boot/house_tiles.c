@@ -247,6 +247,7 @@ static void api_config(tdm_house_t *h, uint32_t k, tdm_api_config_t *a, tdm_api_
     a->api_idx = (uint16_t)k;
     a->request_max = (uint32_t)c->api_requests;
     a->context_max = h->sizing.context_max;
+    a->output_default = (uint32_t)c->api_output_default;
     a->id_slab_sz = c->api_prompt_mib << 20;
     a->body_max = c->door_body_bytes;
     a->json_sz = c->api_json_mib << 20;

@@ -65,7 +65,10 @@ static void publish(tdm_mgmt_t *m) {
     for (uint32_t i = 0; i < TDM_LABEL_CNT_STATE; i++)
         tdm_gauge_set(b, TDM_METRIC_state, i, i == state);
     tdm_gauge_set(b, TDM_METRIC_executor_epoch, 0, m->supervisor->epoch);
-    tdm_gauge_set(b, TDM_METRIC_executor_sms, 0, m->supervisor->channel->head->sm_cnt);
+    const tdm_channel_t *channel = m->supervisor->channel;
+    tdm_gauge_set(b, TDM_METRIC_executor_sms, 0, channel->head->sm_cnt);
+    tdm_gauge_set(b, TDM_METRIC_arena_bytes, TDM_LABEL_ARENA_executor,
+                  channel->arena.sz + channel->head->memory_bytes);
     tdm_count_to(b, TDM_METRIC_faults_total, tdm_label_reason(TDM_FAULT_executor_exit),
                  m->supervisor->exit_cnt);
     tdm_count_to(b, TDM_METRIC_log_lines_lost_total, 0, tdm_log_lost_cnt());

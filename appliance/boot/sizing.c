@@ -20,13 +20,24 @@ void tdm_machine_read(tdm_machine_t *machine) {
     if (f) (void)fclose(f);
 }
 
-/* Busy polling wants a core per polling tile beside those that compute. */
-static tdm_poll_mode_t poll_mode(const tdm_config_t *c, uint32_t core_cnt, uint32_t sm_cnt) {
+/* Tiles that poll: net, scheduler, management and the api tiles. */
+static uint32_t tile_cnt(const tdm_config_t *c) {
+    return 3 + (uint32_t)c->tile_api;
+}
+
+/* With plenty of cores the tiles keep one each and the SM threads take the
+   rest; with few, both share them all. */
+static uint32_t sm_cnt(const tdm_config_t *c, uint32_t core_cnt) {
+    uint32_t tiles = tile_cnt(c);
+    if (c->exec_sms) return (uint32_t)c->exec_sms;
+    return TDM_MIN(core_cnt >= 4 * tiles ? core_cnt - tiles : core_cnt, 64u);
+}
+
+static tdm_poll_mode_t poll_mode(const tdm_config_t *c, uint32_t core_cnt, uint32_t sms) {
     enum { AUTO, BUSY, ADAPTIVE };
     if (c->tile_poll == BUSY) return TDM_POLL_BUSY;
     if (c->tile_poll == ADAPTIVE) return TDM_POLL_ADAPTIVE;
-    uint32_t tile_cnt = 3 + (uint32_t)c->tile_api; /* net, scheduler, management */
-    return core_cnt > tile_cnt + sm_cnt ? TDM_POLL_BUSY : TDM_POLL_ADAPTIVE;
+    return core_cnt >= tile_cnt(c) + sms ? TDM_POLL_BUSY : TDM_POLL_ADAPTIVE;
 }
 
 tdm_status_t tdm_sizing_make(const tdm_config_t *c, const tdm_shape_t *shape,
@@ -50,7 +61,7 @@ tdm_status_t tdm_sizing_make(const tdm_config_t *c, const tdm_shape_t *shape,
                              "MiB); lower api.context or raise exec.kv_pages",
                              (unsigned long long)pages, context, (unsigned long long)request_pages,
                              (unsigned long long)((request_pages * page_sz) >> 20));
-    uint32_t sms = c->exec_sms ? (uint32_t)c->exec_sms : TDM_MIN(machine->core_cnt, 64u);
+    uint32_t sms = sm_cnt(c, machine->core_cnt);
     *out = (tdm_sizing_t){
         .sm_cnt = sms,
         .context_max = context,

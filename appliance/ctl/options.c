@@ -97,7 +97,9 @@ tdm_status_t tdm_ctl_options_parse(int argc, char **argv, int from, tdm_ctl_opti
             if (i + 1 == argc) return tdm_error_set(err, TDM_ERR_INVAL, "%s takes a value", a);
             int r = take(out, a, argv[++i]);
             if (r < 0) return tdm_error_set(err, TDM_ERR_INVAL, "%s: no such option", a);
-            if (r == 0) return tdm_error_set(err, TDM_ERR_INVAL, "%s: \"%s\" is wrong", a, argv[i]);
+            if (r == 0)
+                return tdm_error_set(err, TDM_ERR_INVAL,
+                                     "%s: \"%s\" is no such number or too large", a, argv[i]);
         } else {
             if (out->word_cnt == TDM_COUNT_OF(out->word))
                 return tdm_error_set(err, TDM_ERR_INVAL, "\"%s\" is one word too many", a);

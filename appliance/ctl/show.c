@@ -148,5 +148,5 @@ int tdm_wait_ready(const tdm_ctl_options_t *o) {
     }
     fprintf(stderr, "tandemctl: not ready after %u s: %s\n", o->seconds,
             status ? "the server answers, but not 200" : err.text);
-    return EXIT_UNREACHABLE;
+    return status ? EXIT_FAILED : EXIT_UNREACHABLE;
 }

@@ -12,7 +12,7 @@ int tdm_show(const tdm_ctl_options_t *options);
 
 /* tdm_wait_ready polls /ready until it answers 200, --seconds have passed,
    or process --pid is gone; what the server says meanwhile goes to
-   stderr.  Exit status 0, 1 (gone), 4 (never answered well). */
+   stderr.  Exit status 0, 1 (gone, or it answers but is not ready), 4 (no answer). */
 int tdm_wait_ready(const tdm_ctl_options_t *options);
 
 #endif /* TDM_CTL_SHOW_H */

@@ -32,6 +32,11 @@ int main(int argc, char **argv) {
         usage(stdout);
         return 0;
     }
+    for (int i = 2; i < argc; i++) {
+        if (strcmp(argv[i], "--help") != 0) continue;
+        usage(stdout);
+        return 0;
+    }
     tdm_ctl_options_t o;
     tdm_error_t err = {0};
     if (tdm_ctl_options_parse(argc, argv, 2, &o, &err) != TDM_OK) {

@@ -105,18 +105,6 @@ static void ended(tdm_supervisor_t *s, int64_t now_ns) {
     if (!s->is_stopping) tdm_log(TDM_LOG_WARN, "exec", "%s", s->last.text);
 }
 
-static void kill_executor(tdm_supervisor_t *s) {
-    TDM_CHECK(s->config.program); /* a hung thread cannot be ended alone */
-    s->kill_cnt++;
-    (void)kill(s->pid, SIGKILL);
-    int status;
-    while (waitpid(s->pid, &status, 0) < 0 && errno == EINTR) {
-    }
-    s->pid = 0;
-    (void)tdm_error_set(&s->last, TDM_ERR_TIMEOUT, "the executor was killed: %s",
-                        tdm_reason_text((tdm_reason_t)s->life->kill_reason));
-}
-
 static void poll_loading(tdm_supervisor_t *s, int64_t now_ns) {
     if (head_state(s) == TDM_EXEC_FAILED) {
         (void)tdm_error_set(&s->last, TDM_ERR_INVAL, "%s", s->channel->head->error);
@@ -132,15 +120,25 @@ static void poll_loading(tdm_supervisor_t *s, int64_t now_ns) {
 
 /* A life ends only after the tile took it up: an ack that is still 0 would
    otherwise be read as the answer to its end. */
+/* A killed executor is reaped by a later poll: one that is stuck in its
+   device's driver must not hold up the management thread. */
 static void poll_serving(tdm_supervisor_t *s, int64_t now_ns) {
     if (tdm_load_acquire(&s->life->ack) != s->epoch) return; /* L2: pairs with the tile's release */
-    if (tdm_load_acquire(&s->life->kill) == s->epoch) {      /* L3: pairs with the tile's release */
-        kill_executor(s);
-        ended(s, now_ns);
-    } else if (has_ended(s)) {
-        s->exit_cnt++;
-        ended(s, now_ns);
+    int is_asked = tdm_load_acquire(&s->life->kill) == s->epoch; /* L3: pairs with its release */
+    if (is_asked && !s->is_killed) {
+        TDM_CHECK(s->config.program); /* a hung thread cannot be ended alone */
+        (void)kill(s->pid, SIGKILL);
+        s->is_killed = 1;
+        s->kill_cnt++;
     }
+    if (!has_ended(s)) return;
+    if (s->is_killed)
+        (void)tdm_error_set(&s->last, TDM_ERR_TIMEOUT, "the executor was killed: %s",
+                            tdm_reason_text((tdm_reason_t)s->life->kill_reason));
+    else
+        s->exit_cnt++;
+    s->is_killed = 0;
+    ended(s, now_ns);
 }
 
 static void poll_waiting(tdm_supervisor_t *s, int64_t now_ns) {

@@ -59,6 +59,7 @@ typedef struct tdm_supervisor {
     uint32_t thread_done; /* atomic */
     uint32_t stop;        /* atomic, thread mode */
     uint32_t is_stopping;
+    uint32_t is_killed; /* SIGKILL was sent; not reaped yet */
     int64_t resume_ns;
     int64_t window_ns; /* start of the window that window_deaths counts in */
     uint32_t window_deaths;

@@ -32,10 +32,15 @@ static const char *content_type_text(uint32_t type) {
 }
 
 /* add_common: what every answer of this door carries. */
-static void add_common(const tdm_http1_t *d, struct MHD_Response *response, uint32_t type) {
+static void add_common(struct MHD_Response *response, uint32_t type) {
     const char *text = content_type_text(type);
     if (text) add(response, "Content-Type", text);
     add(response, "X-Content-Type-Options", "nosniff");
+}
+
+/* Pages of other origins may read the API, never the pages that the door
+   answers by itself: those tell of the machine. */
+static void add_origin(const tdm_http1_t *d, struct MHD_Response *response) {
     if (d->config.allow_origin)
         add(response, "Access-Control-Allow-Origin", d->config.allow_origin);
 }
@@ -150,7 +155,8 @@ enum MHD_Result tdm_http1_reply(request_t *r, connection_t *conn) {
                                                                      : (uint64_t)head->content_sz,
                                                 BLOCK_SZ, read_body, r, NULL);
     if (!response) return MHD_NO;
-    add_common(r->door, response, head->content_type);
+    add_common(response, head->content_type);
+    add_origin(r->door, response);
     add_retry(response, head->retry_after_ms);
     add_allow(r->door, response, head->allow);
     if (head->request_id[0]) add(response, "x-request-id", head->request_id);
@@ -182,7 +188,8 @@ enum MHD_Result tdm_http1_refuse(request_t *r, connection_t *conn, tdm_reason_t 
     struct MHD_Response *response =
         MHD_create_response_from_buffer((size_t)sz, text, MHD_RESPMEM_MUST_COPY);
     if (!response) return MHD_NO;
-    add_common(r->door, response, TDM_CONTENT_JSON);
+    add_common(response, TDM_CONTENT_JSON);
+    add_origin(r->door, response);
     if (status == 429 || status == 503) add_retry(response, 1000);
     tdm_count(r->door->wires.block, TDM_METRIC_refusals_total, tdm_label_reason(reason), 1);
     return send_response(r, conn, response, status);
@@ -233,7 +240,7 @@ int tdm_http1_local(request_t *r, connection_t *conn, enum MHD_Result *result) {
     struct MHD_Response *response = MHD_create_response_from_buffer(
         page.sz, (void *)(uintptr_t)page.data, MHD_RESPMEM_MUST_COPY);
     if (!response) return 1;
-    add_common(r->door, response, page.content_type);
+    add_common(response, page.content_type);
     if (page.is_gzip) add(response, "Content-Encoding", "gzip");
     if (page.status == 401) {
         add(response, "WWW-Authenticate", "Bearer");
