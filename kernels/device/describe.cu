@@ -21,6 +21,18 @@ static cudaError_t ask_nsmid(uint32_t *out) {
     return e;
 }
 
+// What a reader reaches of the memory's rate: 0.91 of two transfers a
+// clock (measured on an H200: 4,470 of 4,917 GB/s).
+static float read_rate(int device) {
+    int khz = 0;
+    int bits = 0;
+    if (cudaDeviceGetAttribute(&khz, cudaDevAttrMemoryClockRate, device) != cudaSuccess) return 0;
+    if (cudaDeviceGetAttribute(&bits, cudaDevAttrGlobalMemoryBusWidth, device) != cudaSuccess) {
+        return 0;
+    }
+    return 0.91f * 2.0f * static_cast<float>(khz) * static_cast<float>(bits) / 8.0f * 1e-6f;
+}
+
 int tdm_gpu_describe(tdm_gpu_t *gpu) {
     cudaDeviceProp prop;
     int device = 0;
@@ -34,6 +46,7 @@ int tdm_gpu_describe(tdm_gpu_t *gpu) {
     gpu->smem_cta = static_cast<uint32_t>(prop.sharedMemPerBlockOptin);
     gpu->reg_sm = static_cast<uint32_t>(prop.regsPerMultiprocessor);
     gpu->thread_sm = static_cast<uint32_t>(prop.maxThreadsPerMultiProcessor);
+    gpu->hbm_gbs = read_rate(device);
     tdm_gpu_rates(gpu);
     return ask_nsmid(&gpu->smid_cnt);
 }

@@ -9,27 +9,33 @@
 #define KEY_BLOCK 64u /* splits lie on its multiples; a cost is counted in it */
 #define COST_MAX  (TDM_CONTEXT_MAX / KEY_BLOCK)
 
-/* Decode items: the longest of which there are 0.9 for each warp that can
-   run.  Few and long, for each item costs a partial and the last to finish
-   folds all of a sequence; a quarter of the warps already draws the whole
-   memory rate, so a ragged end costs little. */
-#define DECODE_ITEM_PER_SLOT 0.9f
-#define DECODE_SPLIT_MIN     256u
-#define DECODE_SPLIT_MAX     8192u
+/* Decode items, measured on an H200 in units of keys: an item costs 100
+   keys beside its own; a round in which only a share f of the warps has an
+   item takes 0.25 + 0.7 f of a full one, for few warps do not draw the whole
+   memory rate.  Beside prefill, where fewer warps begin with decode, no
+   longer than 4096. */
+#define DECODE_ITEM_COST       100.0f
+#define DECODE_ROUND_BASE      0.25f
+#define DECODE_ROUND_SLOPE     0.7f
+#define DECODE_ROUND_MAX       4u /* more only where whole sequences need them */
+#define DECODE_SPLIT_MIN       256u
+#define DECODE_SPLIT_MAX       8192u
+#define DECODE_SPLIT_MAX_FUSED 4096u
 
 /* Pieces of one prefill tile.  Each piece costs a partial of row * head_dim
-   floats written and read: about 8 key blocks' worth of time.  Below 16
-   blocks the pipeline's fill shows. */
+   floats written and read: about 4 key blocks' worth of time (measured on an
+   H200).  Below 16 blocks the pipeline's fill shows. */
 #define PREFILL_SPLIT_MAX  8u
-#define PREFILL_SPLIT_COST 8u
+#define PREFILL_SPLIT_COST 4u
 #define PREFILL_BLOCK_MIN  16u
 
 /* Beside prefill decode takes this much longer than alone, and a prefill
    CTA is this much quicker beside decode than beside prefill (measured on
    an H200: 2.54 us a block against 2.93). */
-#define DECODE_BESIDE  1.1f
+#define DECODE_BESIDE  1.2f
 #define PREFILL_BESIDE 0.87f
-#define ROUND_MAX      64u
+/* Pieces beyond two for each slot measured worse than longer ones. */
+#define PIECE_ROUND 2u
 
 /* All that a build carries along. */
 typedef struct work {
@@ -90,17 +96,44 @@ static int tile_next(const work_t *w, const tdm_attn_seq_t *s, tile_t *t) {
 
 /* --- how finely to split -------------------------------------------- */
 
-static uint32_t decode_span(const work_t *w) {
-    const tdm_pod_config_t *c = w->config;
-    uint32_t split = c->decode_split_tok;
+/* Time of all decode items of at most split keys, in keys of one warp. */
+static float decode_time(const work_t *w, uint32_t split) {
+    uint64_t item = 0;
+    for (uint32_t s = w->begin[TDM_KIND_DECODE]; s < w->end[TDM_KIND_DECODE]; s++) {
+        item += (w->seq[s].kv_cnt + split - 1) / split;
+    }
+    uint64_t all = item * w->config->shape.nhead_kv;
+    uint64_t slot = (uint64_t)w->plan->grid * TDM_POD_PACK;
+    if (all > DECODE_ROUND_MAX * slot) return 1e30f;
+    float share = (float)(all % slot) / (float)slot;
+    float round = (float)(all / slot);
+    if (share > 0.0f) round += TDM_MAX(DECODE_ROUND_BASE + DECODE_ROUND_SLOPE * share, share);
+    return round * ((float)split + DECODE_ITEM_COST);
+}
+
+/* Blocks of a full decode item: the longest sequence in 1, 2, 3, ... pieces,
+   whichever takes the least time. */
+static uint32_t decode_span(const work_t *w, int is_fused) {
+    static const uint8_t piece[] = {1, 2, 3, 4, 5, 6, 8, 11, 16, 24, 32, 48, 64, 96, 128, 255};
+    uint32_t split = w->config->decode_split_tok;
     if (split == 0) {
-        float want = (float)(w->plan->grid * TDM_POD_PACK) * DECODE_ITEM_PER_SLOT;
-        for (split = DECODE_SPLIT_MAX; split > DECODE_SPLIT_MIN; split /= 2) {
-            uint64_t item = 0;
-            for (uint32_t s = w->begin[TDM_KIND_DECODE]; s < w->end[TDM_KIND_DECODE]; s++) {
-                item += (w->seq[s].kv_cnt + split - 1) / split;
-            }
-            if ((float)(item * c->shape.nhead_kv) >= want) break;
+        uint32_t most = is_fused ? DECODE_SPLIT_MAX_FUSED : DECODE_SPLIT_MAX;
+        uint32_t longest = 1;
+        float least = -1.0f;
+        for (uint32_t s = w->begin[TDM_KIND_DECODE]; s < w->end[TDM_KIND_DECODE]; s++) {
+            longest = TDM_MAX(longest, w->seq[s].kv_cnt);
+        }
+        split = DECODE_SPLIT_MIN;
+        for (uint32_t i = 0; i < TDM_COUNT_OF(piece); i++) {
+            uint32_t len = (longest + piece[i] - 1) / piece[i];
+            len = (len + KEY_BLOCK - 1) / KEY_BLOCK * KEY_BLOCK;
+            if (len > most) continue;
+            if (len < DECODE_SPLIT_MIN && i > 0) break;
+            float time = decode_time(w, len);
+            if (least >= 0.0f && time > 1.3f * least && time > 1e29f) break;
+            if (least >= 0.0f && time >= least) continue;
+            least = time;
+            split = len;
         }
     }
     w->plan->decode_split_tok = split;
@@ -118,7 +151,7 @@ static tile_sum_t sum_tiles(const work_t *w) {
     tile_sum_t sum = {0, 0, 0};
     uint32_t nhead = w->config->shape.nhead_kv;
     for (uint32_t s = w->begin[TDM_KIND_PREFILL]; s < w->end[TDM_KIND_PREFILL]; s++) {
-        for (tile_t t = {0, 0, 0, 0}; tile_next(w, &w->seq[s], &t);) {
+        for (tile_t t = {0}; tile_next(w, &w->seq[s], &t);) {
             sum.tile_cnt += nhead;
             sum.block_cnt += (uint64_t)t.block_cnt * nhead;
             sum.block_max = TDM_MAX(sum.block_max, t.block_cnt);
@@ -138,51 +171,69 @@ static uint64_t makespan(const tile_sum_t *sum, uint32_t span, uint32_t slot) {
     return TDM_MAX(TDM_MIN(wave, lpt), span) + fold;
 }
 
-/* The same beside decode: half of the slots begin at once, the other half
-   when decode is done; block_us is the time of one block. */
-static float makespan_beside(const tile_sum_t *sum, uint32_t span, uint32_t slot, float block_us,
-                             float decode_us) {
+/* Time beside decode of items of at most span blocks, in blocks: half of
+   the slots begin at once, the other half when decode is done, and
+   whichever half is free first takes the next round of items. */
+static float makespan_beside(const tile_sum_t *sum, uint32_t span, uint32_t slot, float decode) {
     int is_whole = span >= sum->block_max;
-    float item_us = (float)(span + (is_whole ? 0 : PREFILL_SPLIT_COST)) * block_us;
-    float round = (float)sum->block_cnt / (float)span / (float)(slot / 2);
-    if (round > (float)ROUND_MAX) return round * item_us;
-    float first = item_us;
-    float second = decode_us + item_us;
-    float end = 0;
-    for (float done = 0; done < round; done += 1.0f) {
-        if (first <= second) {
-            end = first;
-            first += item_us;
-        } else {
-            end = second;
-            second += item_us;
-        }
+    float item = is_whole ? (float)sum->block_cnt / (float)sum->tile_cnt
+                          : (float)(span + PREFILL_SPLIT_COST);
+    float cnt = is_whole ? (float)sum->tile_cnt : (float)sum->block_cnt / (float)span;
+    float free_at[2] = {0.0f, decode};
+    float end = 0.0f;
+    for (float dealt = 0.0f; dealt < cnt; dealt += (float)(slot / 2)) {
+        float *half = free_at[0] <= free_at[1] ? &free_at[0] : &free_at[1];
+        *half += item;
+        end = TDM_MAX(end, *half);
     }
     return end;
 }
 
-/* Blocks of a full prefill item: the split of the least makespan. */
-static uint32_t prefill_span(const work_t *w, int is_fused) {
-    const tdm_gpu_t *gpu = &w->config->gpu;
-    tile_sum_t sum = sum_tiles(w);
+/* Blocks of a full prefill item beside decode: the longest tile whole, in
+   halves or quarters.  Other cuts, and whole tiles first with
+   pieces behind them, measured worse: they read more parts of K and V at
+   one time than the L2 cache holds. */
+static uint32_t prefill_span_beside(const work_t *w, const tile_sum_t *sum, uint32_t most) {
     uint32_t slot = w->plan->grid;
-    uint32_t most = w->config->prefill_split_max;
-    if (most == 0) most = PREFILL_SPLIT_MAX;
-    float block_flop = 4.0f * (float)(w->tile_row * KEY_BLOCK * w->config->shape.head_dim);
-    float block_us = block_flop * (float)slot / gpu->mma_tflops * 1e-6f * PREFILL_BESIDE;
-    float decode_us = w->plan->pred_us[TDM_KIND_DECODE] * DECODE_BESIDE;
-    uint32_t best = TDM_MAX(sum.block_max, 1u);
-    float least = -1.0f;
-    for (uint32_t n = 1; n <= most; n++) {
-        uint32_t span = TDM_MAX((sum.block_max + n - 1) / n, 1u);
-        if (n > 1 && span < PREFILL_BLOCK_MIN) break;
-        float time = is_fused && slot > 1 ? makespan_beside(&sum, span, slot, block_us, decode_us)
-                                          : (float)makespan(&sum, span, slot);
-        if (least >= 0 && time >= least * 0.98f) continue; /* a finer cut must earn its keep */
+    uint32_t best = sum->block_max;
+    float flop = 4.0f * (float)(w->tile_row * KEY_BLOCK * w->config->shape.head_dim);
+    float block_us = flop * (float)slot / w->config->gpu.mma_tflops * 1e-6f * PREFILL_BESIDE;
+    float decode = w->plan->pred_us[TDM_KIND_DECODE] * DECODE_BESIDE / block_us;
+    if (2 * sum->tile_cnt > PIECE_ROUND * (uint64_t)slot) return best;
+    float least = makespan_beside(sum, best, slot, decode);
+    for (uint32_t n = 2; n <= most; n *= 2) {
+        uint32_t span = (sum->block_max + n - 1) / n;
+        if (span < PREFILL_BLOCK_MIN || n * sum->tile_cnt > PIECE_ROUND * (uint64_t)slot) break;
+        float time = makespan_beside(sum, span, slot, decode);
+        if (time >= least * 0.97f) continue; /* a finer cut must earn its keep */
         least = time;
         best = span;
     }
     return best;
+}
+
+/* Alone: the cut of the least time. */
+static uint32_t prefill_span_alone(const work_t *w, const tile_sum_t *sum, uint32_t most) {
+    uint32_t best = sum->block_max;
+    uint64_t least = UINT64_MAX;
+    for (uint32_t n = 1; n <= most; n++) {
+        uint32_t span = (sum->block_max + n - 1) / n;
+        if (n > 1 && span < PREFILL_BLOCK_MIN) break;
+        uint64_t time = makespan(sum, span, w->plan->grid);
+        if (time >= least) continue;
+        least = time;
+        best = span;
+    }
+    return best;
+}
+
+static uint32_t prefill_span(const work_t *w, int is_fused) {
+    tile_sum_t sum = sum_tiles(w);
+    uint32_t most = w->config->prefill_split_max;
+    if (most == 0) most = PREFILL_SPLIT_MAX;
+    if (sum.block_max == 0) return 1;
+    return is_fused && w->plan->grid > 1 ? prefill_span_beside(w, &sum, most)
+                                         : prefill_span_alone(w, &sum, most);
 }
 
 /* --- two passes: count, then place ---------------------------------- */
@@ -194,17 +245,18 @@ static uint64_t part_floats(const work_t *w, uint32_t row_cnt, uint32_t split_cn
 
 /* Counts items, merges and floats of a kind into the plan and fills the
    buckets; 0 where a bound is passed. */
-static int measure(work_t *w, uint32_t kind, uint32_t span) {
+static int measure(work_t *w, uint32_t kind) {
     const tdm_pod_config_t *c = w->config;
     uint32_t nhead = c->shape.nhead_kv;
     uint64_t item = 0;
     uint64_t merge = 0;
     uint64_t part = 0;
     uint32_t *bucket = w->bucket[kind];
+    uint32_t span = w->span[kind];
     memset(bucket, 0, sizeof w->bucket[kind]);
     w->cost_max[kind] = 0;
     for (uint32_t s = w->begin[kind]; s < w->end[kind]; s++) {
-        for (tile_t t = {0, 0, 0, 0}; tile_next(w, &w->seq[s], &t);) {
+        for (tile_t t = {0}; tile_next(w, &w->seq[s], &t);) {
             uint32_t full = t.block_cnt / span;
             uint32_t rest = t.block_cnt % span;
             uint32_t piece = full + (rest || full == 0);
@@ -225,7 +277,6 @@ static int measure(work_t *w, uint32_t kind, uint32_t span) {
     w->plan->item_cnt[kind] = (uint32_t)item;
     w->plan->merge_cnt += (uint32_t)merge;
     w->plan->part_float_cnt += part;
-    w->span[kind] = span;
     return 1;
 }
 
@@ -242,8 +293,9 @@ static void buckets_to_offsets(work_t *w, uint32_t kind) {
    list, for they read the same page numbers. */
 static void place_piece(work_t *w, uint32_t kind, const tile_t *t, uint32_t s, uint32_t merge,
                         uint32_t split) {
-    uint32_t first = split * w->span[kind];
-    uint32_t block = TDM_MIN(w->span[kind], t->block_cnt - first);
+    uint32_t span = w->span[kind];
+    uint32_t first = split * span;
+    uint32_t block = TDM_MIN(span, t->block_cnt - first);
     uint32_t nhead = w->config->shape.nhead_kv;
     tdm_pod_item_t *to = w->item[kind] + w->bucket[kind][block];
     tdm_pod_item_t it = {.seq = s,
@@ -262,7 +314,8 @@ static void place_piece(work_t *w, uint32_t kind, const tile_t *t, uint32_t s, u
 }
 
 static uint32_t piece_cnt(const work_t *w, uint32_t kind, const tile_t *t) {
-    return TDM_MAX((t->block_cnt + w->span[kind] - 1) / w->span[kind], 1u);
+    uint32_t span = w->span[kind];
+    return TDM_MAX((t->block_cnt + span - 1) / span, 1u);
 }
 
 /* The merges of a sequence's tiles, in tile order; returns the most pieces
@@ -270,7 +323,7 @@ static uint32_t piece_cnt(const work_t *w, uint32_t kind, const tile_t *t) {
 static uint32_t place_merges(work_t *w, uint32_t kind, uint32_t s) {
     uint32_t nhead = w->config->shape.nhead_kv;
     uint32_t most = 1;
-    for (tile_t t = {0, 0, 0, 0}; tile_next(w, &w->seq[s], &t);) {
+    for (tile_t t = {0}; tile_next(w, &w->seq[s], &t);) {
         uint32_t piece = piece_cnt(w, kind, &t);
         most = TDM_MAX(most, piece);
         if (piece == 1) continue;
@@ -292,7 +345,7 @@ static void place(work_t *w, uint32_t kind) {
         uint32_t most = place_merges(w, kind, s);
         for (uint32_t i = 0; i < most; i++) {
             uint32_t merge = first;
-            for (tile_t t = {0, 0, 0, 0}; tile_next(w, &w->seq[s], &t);) {
+            for (tile_t t = {0}; tile_next(w, &w->seq[s], &t);) {
                 uint32_t piece = piece_cnt(w, kind, &t);
                 if (i < piece) place_piece(w, kind, &t, s, piece > 1 ? merge : TDM_POD_NO_MERGE, i);
                 if (piece > 1) merge += w->config->shape.nhead_kv;
@@ -423,16 +476,18 @@ static void lay_out(work_t *w, uint32_t seq_cnt, uint8_t *blob) {
 }
 
 /* Sizes one kind; whole where split does not fit. */
-static int size_kind(work_t *w, uint32_t kind, uint32_t span) {
-    if (measure(w, kind, span)) return 1;
+static int size_kind(work_t *w, uint32_t kind) {
+    if (measure(w, kind)) return 1;
     if (w->plan->reason == TDM_REASON_NONE) w->plan->reason = TDM_FALLBACK_workspace;
-    return measure(w, kind, COST_MAX);
+    w->span[kind] = COST_MAX;
+    return measure(w, kind);
 }
 
 static int build_items(work_t *w, uint32_t seq_cnt, int is_fused, void *blob) {
-    uint32_t span[TDM_KIND_CNT] = {prefill_span(w, is_fused), decode_span(w)};
+    w->span[TDM_KIND_PREFILL] = prefill_span(w, is_fused);
+    w->span[TDM_KIND_DECODE] = decode_span(w, is_fused);
     for (uint32_t kind = 0; kind < TDM_KIND_CNT; kind++) {
-        if (!size_kind(w, kind, span[kind])) return 0;
+        if (!size_kind(w, kind)) return 0;
     }
     lay_out(w, seq_cnt, blob);
     for (uint32_t kind = 0; kind < TDM_KIND_CNT; kind++) {

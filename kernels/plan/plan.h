@@ -9,8 +9,8 @@
      gate     is there a kernel for this device and shape?  A reason if not
      tile     the widest that leaves two CTAs an SM (smem, registers,
               threads of the description; no device is built in)
-     decode   items of decode_split_tok keys: halved from 8192 to 256 until
-              nearly every warp that can run has one
+     decode   the longest sequence in so many pieces that the rounds of
+              items on all warps take the least time
      prefill  tiles of packed rows, cut over keys into the number of pieces
               whose makespan is the least: beside decode half of the CTAs
               begin at once and half when decode is done

@@ -116,8 +116,8 @@ static __device__ __forceinline__ void merge_fold(const pod_args_t &a, const pod
                                                   const tdm_attn_seq_t &seq,
                                                   const tdm_pod_item_t &it, uint32_t lane,
                                                   uint32_t lane_cnt) {
-    constexpr uint32_t QUAD = TR::DIM / 4; // lanes of one row
-    constexpr int BATCH = 4;
+    constexpr uint32_t QUAD = TR::DIM / 4;        // lanes of one row
+    constexpr int BATCH = TR::CTA_SM > 2 ? 4 : 6; // as registers allow
     const tdm_pod_merge_t g = blob.merge[it.merge];
     const pod_part from = pod_part_of<TR::DIM>(a, g);
     const uint32_t cell_cnt = g.row_cnt * QUAD;

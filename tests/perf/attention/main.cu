@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // perf_attention [--points A:B] [--rounds N] [--set key=value]... [--csv FILE] [--ablate]
+//                [--steady SECONDS] [--pool GB]
 //
 // Runs the grid of points.h and prints, per point, the time of every way:
 // the halves alone, one after the other, on two streams, fused.
@@ -10,9 +11,13 @@
 // spinning kernel and timed by events; medians.  K, V and q are random.
 // Page tables rotate over sets of pages that do not overlap, so no launch
 // finds its keys in the L2 cache.
+//
+// --steady also runs serial and fused for so many seconds each and prints
+// time, joule (NVML's energy counter) and watt.
 
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
+#include <dlfcn.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -403,6 +408,51 @@ static void planner_time(bench_t *b) {
     free(blob);
 }
 
+// NVML, found at run time: what a machine without a driver lacks.
+typedef struct nvml {
+    int (*energy)(void *device, unsigned long long *mj);
+    int (*power)(void *device, unsigned *mw);
+    void *device;
+} nvml_t;
+
+static int open_nvml(nvml_t *n) {
+    void *lib = dlopen("libnvidia-ml.so.1", RTLD_NOW);
+    if (!lib) return 0;
+    auto init = (int (*)(void))dlsym(lib, "nvmlInit_v2");
+    auto get = (int (*)(unsigned, void **))dlsym(lib, "nvmlDeviceGetHandleByIndex_v2");
+    n->energy =
+        (int (*)(void *, unsigned long long *))dlsym(lib, "nvmlDeviceGetTotalEnergyConsumption");
+    n->power = (int (*)(void *, unsigned *))dlsym(lib, "nvmlDeviceGetPowerUsage");
+    return init && get && n->energy && n->power && init() == 0 && get(0, &n->device) == 0;
+}
+
+static void steady(bench_t *b, const batch_t *t, const point_t *p, uint32_t i, double seconds) {
+    static nvml_t n;
+    if (!n.device && !open_nvml(&n)) return;
+    unsigned long long mj0 = 0, mj1 = 0;
+    unsigned mw, most = 0;
+    uint32_t cnt = 0, set = 0;
+    tdm_pod_counters_t c;
+    double begin = 0, warm = now_us();
+    for (double now = warm; begin == 0 || now < begin + seconds * 1e6; now = now_us()) {
+        if (begin == 0 && now > warm + 0.5e6) {
+            begin = now;
+            cnt = 0;
+            (void)n.energy(n.device, &mj0);
+        }
+        for (int k = 0; k < 16; k++, cnt++) launch(b, t, i, set++ % t->set_cnt);
+        OK(cudaStreamSynchronize(b->stream));
+        if (n.power(n.device, &mw) == 0 && mw > most) most = mw;
+    }
+    (void)n.energy(n.device, &mj1);
+    double us = now_us() - begin;
+    OK(tdm_pod_read(b->pod[i], &b->plan[i], &c));
+    printf("  steady %-9s %5u %5u %3u %-6s %7.1f us, %.3f J, %.0f W mean, %.0f W most, %.2f GHz\n",
+           p->model, p->ctx, p->chunk, p->batch, way_list[i].name, us / cnt,
+           (double)(mj1 - mj0) * 1e-3 / cnt, (double)(mj1 - mj0) * 1e3 / us, most * 1e-3,
+           c.clock_ghz);
+}
+
 static void set_knob(tdm_pod_config_t *c, const char *kv) {
     const char *eq = strchr(kv, '=');
     uint32_t v = eq ? (uint32_t)strtoul(eq + 1, nullptr, 10) : 0;
@@ -422,6 +472,7 @@ int main(int argc, char **argv) {
     static bench_t b;
     static batch_t t;
     static report_t r;
+    double steady_s = 0;
     unsigned first = 0, last = sizeof point_list / sizeof point_list[0], pool_gb = 0;
     setvbuf(stdout, nullptr, _IOLBF, 0);
     b.rounds = 4;
@@ -439,6 +490,8 @@ int main(int argc, char **argv) {
             set_knob(&b.knob, argv[++i]);
         else if (!strcmp(argv[i], "--csv") && i + 1 < argc)
             r.csv = fopen(argv[++i], "w");
+        else if (!strcmp(argv[i], "--steady") && i + 1 < argc)
+            steady_s = atof(argv[++i]);
         else if (!strcmp(argv[i], "--ablate"))
             b.way_cnt = WAY_MAX;
         else
@@ -468,6 +521,10 @@ int main(int argc, char **argv) {
         tdm_rng_t rng = {i};
         measure(&b, &t, &rng);
         report(&b, p, &t, &r);
+        if (steady_s > 0) {
+            steady(&b, &t, p, SERIAL, steady_s);
+            steady(&b, &t, p, FUSED, steady_s);
+        }
         for (uint32_t k = 0; k < b.way_cnt; k++) {
             tdm_pod_destroy(b.pod[k]);
             free(t.time[k]);
