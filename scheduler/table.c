@@ -64,6 +64,12 @@ double tdm_table_ns(const tdm_profile_table_t *t, uint32_t variant, const tdm_lo
     return t->fixed_ns + linear_ns(t, s.chunk + s.batch) + attention_ns(t, variant, &s);
 }
 
+double tdm_table_attention_ns(const tdm_profile_table_t *t, uint32_t variant,
+                              const tdm_load_t *load) {
+    shape_t s = shape_of(t, load);
+    return attention_ns(t, variant, &s);
+}
+
 int tdm_table_is_outside(const tdm_profile_table_t *t, uint32_t variant, const tdm_load_t *load) {
     const tdm_profile_box_t *box = &t->box[variant];
     shape_t s = shape_of(t, load);

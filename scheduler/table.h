@@ -30,6 +30,10 @@ typedef struct tdm_load {
    [0, TDM_PROFILE_VARIANT_CNT). */
 double tdm_table_ns(const tdm_profile_table_t *table, uint32_t variant, const tdm_load_t *load);
 
+/* tdm_table_attention_ns gives the part of it that is attention. */
+double tdm_table_attention_ns(const tdm_profile_table_t *table, uint32_t variant,
+                              const tdm_load_t *load);
+
 /* tdm_table_is_outside says whether load lies outside what was measured
    of the variant. */
 int tdm_table_is_outside(const tdm_profile_table_t *table, uint32_t variant,

@@ -4,6 +4,7 @@
 
 #include "appliance/ctl/ask.h"
 #include "appliance/ctl/doctor.h"
+#include "appliance/ctl/plan.h"
 #include "appliance/ctl/show.h"
 
 #include <stdio.h>
@@ -17,6 +18,9 @@ static void usage(FILE *f) {
             "  show WHAT         status, journey, metrics, config, models or version\n"
             "  wait              until the appliance is ready\n"
             "  doctor [NIC]      is this machine fit, and what to type if not\n"
+            "  plan              capacity: --profile FILE|example --trace FILE|NAME, with\n"
+            "                    --requests --ttft-ms --gap-ms --epsilon --appliances\n"
+            "                    --kv-pages --noise --seed N, --json, --html FILE\n"
             "  version\n"
             "options:\n%s",
             tdm_ctl_options_help());
@@ -37,6 +41,7 @@ int main(int argc, char **argv) {
         usage(stdout);
         return 0;
     }
+    if (strcmp(command, "plan") == 0) return tdm_ctl_plan(argc, argv);
     tdm_ctl_options_t o;
     tdm_error_t err = {0};
     if (tdm_ctl_options_parse(argc, argv, 2, &o, &err) != TDM_OK) {

@@ -60,7 +60,7 @@ static int points_read(const json_t *root, tdm_profile_set_t *set) {
 static int text_read(const json_t *root, const char *key, char *out, size_t sz) {
     const char *s = json_string_value(json_object_get(root, key));
     if (!s || strlen(s) >= sz) return 0;
-    strcpy(out, s);
+    memcpy(out, s, strlen(s) + 1u);
     return 1;
 }
 

@@ -36,7 +36,13 @@ static double attention_ns(const tdm_cost_t *cost, uint32_t variant, double pair
     return fmax(fill, decode) + overlap[variant] * fmin(fill, decode);
 }
 
+double tdm_cost_attention_ns(const tdm_cost_t *cost, uint32_t variant, const tdm_load_t *load) {
+    if (cost->table) return tdm_table_attention_ns(cost->table, variant, load);
+    return attention_ns(cost, variant, (double)load->pair_cnt, (double)load->kv_cnt);
+}
+
 double tdm_cost_quiet_ns(const tdm_cost_t *cost, uint32_t variant, const tdm_load_t *load) {
+    if (cost->table) return tdm_table_ns(cost->table, variant, load);
     double tok = (double)load->prefill_cnt + (double)load->decode_cnt;
     return cost->fixed_ns + linear_ns(cost, tok) +
            attention_ns(cost, variant, (double)load->pair_cnt, (double)load->kv_cnt);

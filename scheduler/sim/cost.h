@@ -26,6 +26,7 @@
 TDM_BEGIN_DECLS
 
 typedef struct tdm_cost {
+    const tdm_profile_table_t *table; /* a measured machine: instead of the five rates below */
     double fixed_ns;
     double weights_ns; /* to read them once */
     double token_ns;   /* of arithmetic */
@@ -50,6 +51,9 @@ void tdm_cost_llama8b(tdm_cost_t *cost);
 
 /* tdm_cost_quiet_ns: without bias, noise, slow-down and spikes. */
 double tdm_cost_quiet_ns(const tdm_cost_t *cost, uint32_t variant, const tdm_load_t *load);
+
+/* tdm_cost_attention_ns: the part of it that is attention. */
+double tdm_cost_attention_ns(const tdm_cost_t *cost, uint32_t variant, const tdm_load_t *load);
 
 /* tdm_cost_bias gives the hidden factor of a load's cell. */
 double tdm_cost_bias(const tdm_cost_t *cost, const tdm_load_t *load);

@@ -47,6 +47,7 @@ typedef struct sim {
     uint32_t open_cnt;
     double *ttft, *e2e;
     uint32_t ttft_cnt, e2e_cnt, good_cnt, met_cnt;
+    double busy_ns, attention_ns; /* of a quiet machine */
     uint64_t both_cnt, fused_cnt, chunk_tok, bound_tok;
 } sim_t;
 
@@ -86,14 +87,16 @@ static tdm_load_t load_of(const tdm_plan_t *plan) {
     return load;
 }
 
-static double cost_of(const sim_t *s, const tdm_plan_t *plan) {
+static double cost_of(sim_t *s, const tdm_plan_t *plan) {
     const tdm_cost_t *c = s->ask->cost;
     tdm_load_t load = load_of(plan);
     uint32_t variant = plan->route < TDM_ROUTE_FUSED ? 0u : plan->route - TDM_ROUTE_FUSED;
     double bias =
         s->ask->is_oracle ? 1.0 + (c->bias_low + c->bias_high) / 2.0 : tdm_cost_bias(c, &load);
-    return tdm_cost_quiet_ns(c, variant, &load) * bias * tdm_cost_slow(c, s->now_ns) * s->factor +
-           s->spike_ns;
+    double quiet = tdm_cost_quiet_ns(c, variant, &load);
+    s->busy_ns += quiet;
+    s->attention_ns += tdm_cost_attention_ns(c, variant, &load);
+    return quiet * bias * tdm_cost_slow(c, s->now_ns) * s->factor + s->spike_ns;
 }
 
 /* answer fills the result of a plan: every sampled token is id 0. */
@@ -272,7 +275,7 @@ static double at_share(double *v, uint32_t cnt, double share) {
     return v[(uint32_t)(share * (double)(cnt - 1u))];
 }
 
-static double gap_at(const tdm_sim_result_t *r, double share) {
+double tdm_sim_gap_ns(const tdm_sim_result_t *r, double share) {
     double want = share * (double)r->gap_cnt, seen = 0.0;
     for (uint32_t i = 0; i <= TDM_SIM_BIN_CNT; i++) {
         seen += (double)r->bin[i];
@@ -291,9 +294,9 @@ static void sum_up(sim_t *s) {
     r->over_share = over(r->over_share, gaps);
     r->stall200_share = over(r->stall200_share, gaps);
     r->stall500_share = over(r->stall500_share, gaps);
-    r->gap_p50_ns = gap_at(r, 0.5);
-    r->gap_p99_ns = gap_at(r, 0.99);
-    r->gap_p999_ns = gap_at(r, 0.999);
+    r->gap_p50_ns = tdm_sim_gap_ns(r, 0.5);
+    r->gap_p99_ns = tdm_sim_gap_ns(r, 0.99);
+    r->gap_p999_ns = tdm_sim_gap_ns(r, 0.999);
     r->ttft_p50_ns = at_share(s->ttft, s->ttft_cnt, 0.5);
     r->ttft_p99_ns = at_share(s->ttft, s->ttft_cnt, 0.99);
     r->e2e_p50_ns = at_share(s->e2e, s->e2e_cnt, 0.5);
@@ -303,6 +306,7 @@ static void sum_up(sim_t *s) {
     r->goodput = over(s->good_cnt, r->span_s);
     r->chunk_bound = over((double)s->bound_tok, (double)r->bound_cnt);
     r->chunk_mean = over((double)s->chunk_tok, (double)s->both_cnt);
+    r->attention_share = over(s->attention_ns, s->busy_ns);
     r->fused_share = over((double)s->fused_cnt, (double)s->both_cnt);
     const tdm_sched_stats_t *t = tdm_sched_stats(s->sched);
     r->quantile = t->cap_quantile;

@@ -55,12 +55,13 @@ typedef struct tdm_sim_result {
     double gap_p50_ns, gap_p99_ns, gap_p999_ns;
     double ttft_p50_ns, ttft_p99_ns;
     double e2e_p50_ns, e2e_p99_ns;
-    double ttft_met_share; /* of all requests */
-    double goodput;        /* requests a second with TTFT met and 99 % of gaps inside */
-    double chunk_bound;    /* mean prefill tokens where the time limit cut */
-    double chunk_mean;     /* of all iterations with both kinds */
-    double fused_share;    /* of iterations with both kinds */
-    double span_s;         /* first arrival to last token */
+    double ttft_met_share;  /* of all requests */
+    double goodput;         /* requests a second with TTFT met and 99 % of gaps inside */
+    double chunk_bound;     /* mean prefill tokens where the time limit cut */
+    double chunk_mean;      /* of all iterations with both kinds */
+    double fused_share;     /* of iterations with both kinds */
+    double attention_share; /* of all busy time, by the cost model */
+    double span_s;          /* first arrival to last token */
     uint64_t finished, refused, bound_cnt, iteration_cnt;
     uint64_t fallback[TDM_REASON_CNT];
     double quantile, alpha; /* at the end */
@@ -71,6 +72,9 @@ typedef struct tdm_sim_result {
    process; TDM_ERR_INTERNAL where nothing moves any more. */
 TDM_MUST_USE tdm_status_t tdm_sim_run(const tdm_sim_ask_t *ask, tdm_sim_result_t *result,
                                       tdm_error_t *err);
+
+/* tdm_sim_gap_ns gives the gap that a share of all gaps do not exceed. */
+double tdm_sim_gap_ns(const tdm_sim_result_t *result, double share);
 
 TDM_END_DECLS
 

@@ -6,10 +6,11 @@
    at a load under the knee; the figures themselves come from sched_bench. */
 
 #include "appliance/base/clock.h"
-#include "scheduler/sim/sim.h"
+#include "scheduler/sim/report.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -93,6 +94,58 @@ static void on_a_good_day_more_prefill_fits(void **state) {
     assert_true(result.over_share <= 0.01);
     assert_true(result.chunk_bound > 1.06 * again.chunk_bound);
     assert_true(result.fused_share > 0.99);
+}
+
+/* --- the planner ------------------------------------------------------------- */
+
+static void the_planner_finds_what_each_route_carries(void **state) {
+    (void)state;
+    static tdm_planner_curve_t curve[2 * TDM_PLANNER_ROUTES];
+    tdm_workload_t w;
+    assert_int_equal(tdm_workload_generate("arxiv_sample", 160, 1, &w, NULL), TDM_OK);
+    tdm_sim_ask_t sim = ask_of(&w, TDM_POLICY_QUANTILE, 1);
+    tdm_planner_ask_t a = {.workload = &w,
+                           .table = &table,
+                           .profile_name = "a <b> \"c\"",
+                           .is_model = 1,
+                           .sizes = sim.sizes,
+                           .live = sim.live,
+                           .noise = 0.02,
+                           .epsilon = 0.01,
+                           .gap_ns = GAP_NS,
+                           .ttft_ns = 10 * TDM_NS_PER_S,
+                           .appliance_max = 2,
+                           .seed = 1};
+    tdm_error_t err = {0};
+    if (tdm_planner_run(&a, curve, &err) != TDM_OK) fail_msg("%s", err.text);
+    double fused = curve[0].best, streams = curve[1].best, serial = curve[2].best;
+    print_message("fused %.3f, streams %.3f, serial %.3f; two fused %.3f\n", fused, streams, serial,
+                  curve[3].best);
+    assert_true(fused > 0.5 && fused >= streams && streams >= 0.97 * serial);
+    assert_true(curve[3].best > 1.6 * fused && curve[3].best < 2.6 * fused);
+    for (uint32_t i = 0; i < TDM_COUNT_OF(curve); i++) {
+        const tdm_planner_curve_t *c = &curve[i];
+        assert_int_equal(c->appliances, 1 + i / TDM_PLANNER_ROUTES);
+        assert_true(c->point[0].attainment > 0.95);
+        assert_true(c->point[c->point_cnt - 1].attainment < c->point[0].attainment);
+        assert_true(c->point[0].attention_share > 0.05 && c->point[0].attention_share < 0.7);
+    }
+    assert_true(curve[0].point[4].fused_share > 0.99 && curve[2].point[4].fused_share < 0.01);
+    assert_true(curve[2].point[4].fallback[TDM_FALLBACK_operator] > 0);
+
+    char *text = NULL;
+    size_t sz = 0;
+    FILE *f = open_memstream(&text, &sz);
+    tdm_report_text(f, &a, curve, 6);
+    tdm_report_json(f, &a, curve, 6);
+    tdm_report_html(f, &a, curve, 6);
+    assert_int_equal(fclose(f), 0);
+    assert_non_null(strstr(text, "a model, not a measurement"));
+    assert_non_null(strstr(text, "\"a <b> \\\"c\\\"\""));       /* JSON */
+    assert_non_null(strstr(text, "a &#60;b&#62; &#34;c&#34;")); /* HTML */
+    assert_null(strstr(text, "nan"));
+    free(text);
+    tdm_workload_free(&w);
 }
 
 /* --- ten times too much ------------------------------------------------------ */
@@ -183,6 +236,7 @@ int main(void) {
         cmocka_unit_test(one_seed_replays_everything),
         cmocka_unit_test(the_promise_holds_where_a_margin_breaks),
         cmocka_unit_test(on_a_good_day_more_prefill_fits),
+        cmocka_unit_test(the_planner_finds_what_each_route_carries),
         cmocka_unit_test(ten_times_too_much_is_refused_and_the_rest_is_served_well),
         cmocka_unit_test(the_profile_is_the_machine_on_a_quiet_day),
     };

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "appliance/ctl/plan.h"
+
+#include "appliance/base/clock.h"
+#include "appliance/profile/file.h"
+#include "scheduler/sim/report.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What the command line asked for. */
+typedef struct words {
+    const char *profile;
+    const char *trace;
+    const char *html;
+    int is_json;
+    double requests, ttft_ms, gap_ms, epsilon, appliances, kv_pages, noise, seed;
+} words_t;
+
+typedef struct number {
+    const char *name;
+    double *at;
+    double low, high;
+} number_t;
+
+static int number_read(const number_t *n, const char *text) {
+    char *end;
+    double v = strtod(text, &end);
+    if (end == text || *end || !(v >= n->low && v <= n->high)) return 0;
+    *n->at = v;
+    return 1;
+}
+
+/* words_read gives NULL, or the word it could not take. */
+static const char *words_read(int argc, char **argv, words_t *w) {
+    const number_t number[] = {{"--requests", &w->requests, 2, TDM_WORKLOAD_ROW_MAX},
+                               {"--ttft-ms", &w->ttft_ms, 1, 1e7},
+                               {"--gap-ms", &w->gap_ms, 1, 1e6},
+                               {"--epsilon", &w->epsilon, 1e-6, 1},
+                               {"--appliances", &w->appliances, 1, TDM_PLANNER_APPLIANCE_MAX},
+                               {"--kv-pages", &w->kv_pages, 1, 1 << 26},
+                               {"--noise", &w->noise, 0, 1},
+                               {"--seed", &w->seed, 0, 1e15}};
+    for (int i = 2; i < argc; i++) {
+        const char *value = i + 1 < argc ? argv[i + 1] : NULL;
+        size_t k = 0;
+        while (k < TDM_COUNT_OF(number) && strcmp(number[k].name, argv[i]) != 0) k++;
+        if (strcmp(argv[i], "--json") == 0) {
+            w->is_json = 1;
+            continue;
+        }
+        if (!value) return argv[i];
+        if (strcmp(argv[i], "--profile") == 0)
+            w->profile = value;
+        else if (strcmp(argv[i], "--trace") == 0)
+            w->trace = value;
+        else if (strcmp(argv[i], "--html") == 0)
+            w->html = value;
+        else if (k == TDM_COUNT_OF(number) || !number_read(&number[k], value))
+            return argv[i];
+        i++;
+    }
+    if (!w->profile) return "--profile is missing";
+    return w->trace ? NULL : "--trace is missing";
+}
+
+/* load_profile builds the table of a file, or of the example. */
+static tdm_status_t load_profile(const char *name, tdm_profile_table_t *table, uint32_t *is_model,
+                                 tdm_error_t *err) {
+    tdm_cost_t example;
+    tdm_profile_t rows;
+    tdm_profile_set_t set = {0};
+    tdm_cost_llama8b(&example);
+    tdm_cost_rows(&example, &rows);
+    tdm_status_t st = strcmp(name, "example") == 0 ? tdm_cost_profile(&example, &set, err)
+                                                   : tdm_profile_read(name, NULL, NULL, &set, err);
+    if (st == TDM_OK) st = tdm_profile_build(&set, &rows, table, err);
+    *is_model = set.is_model;
+    tdm_profile_set_free(&set);
+    return st;
+}
+
+static tdm_status_t load_trace(const words_t *w, tdm_workload_t *out, tdm_error_t *err) {
+    uint32_t rows = (uint32_t)TDM_MIN(w->requests * w->appliances, (double)TDM_WORKLOAD_ROW_MAX);
+    tdm_status_t st = tdm_workload_generate(w->trace, rows, (uint64_t)w->seed, out, err);
+    return st == TDM_ERR_NOT_FOUND ? tdm_workload_read(w->trace, rows, out, err) : st;
+}
+
+static tdm_planner_ask_t ask_of(const words_t *w, const tdm_workload_t *workload,
+                                const tdm_profile_table_t *table, uint32_t is_model) {
+    tdm_planner_ask_t a = {.workload = workload,
+                           .table = table,
+                           .profile_name = w->profile,
+                           .is_model = is_model,
+                           .noise = w->noise,
+                           .epsilon = w->epsilon,
+                           .gap_ns = (int64_t)(w->gap_ms * 1e6),
+                           .ttft_ns = (int64_t)(w->ttft_ms * 1e6),
+                           .appliance_max = (uint32_t)w->appliances,
+                           .seed = (uint64_t)w->seed};
+    a.sizes = (tdm_sched_sizes_t){.seq_max = TDM_SEQ_MAX,
+                                  .waiting_max = 65536,
+                                  .page_cnt = (uint32_t)w->kv_pages,
+                                  .context_max = TDM_CONTEXT_MAX,
+                                  .vocab = 1000};
+    tdm_sched_live_default(&a.live);
+    a.live.grid_tok = 128;
+    a.live.floor_cnt = 128;
+    a.live.starve_ns = 10 * TDM_NS_PER_S;
+    a.live.waiting_tokens_max = UINT64_MAX / 2;
+    for (uint32_t k = 0; k < TDM_SLO_CLASS_MAX; k++)
+        a.live.class_of[k] =
+            (tdm_sched_class_t){.ttft_ns = a.ttft_ns, .gap_ns = a.gap_ns, .epsilon = w->epsilon};
+    return a;
+}
+
+static int write_out(const words_t *w, const tdm_planner_ask_t *ask,
+                     const tdm_planner_curve_t *curve, uint32_t cnt) {
+    if (w->is_json)
+        tdm_report_json(stdout, ask, curve, cnt);
+    else
+        tdm_report_text(stdout, ask, curve, cnt);
+    if (!w->html) return 0;
+    FILE *f = fopen(w->html, "w");
+    if (f) tdm_report_html(f, ask, curve, cnt);
+    int ok = f && !ferror(f);
+    if (f) ok = fclose(f) == 0 && ok;
+    if (!ok) fprintf(stderr, "tandemctl: %s: %s\n", w->html, strerror(errno));
+    return ok ? 0 : 1;
+}
+
+int tdm_ctl_plan(int argc, char **argv) {
+    words_t w = {.requests = 500,
+                 .ttft_ms = 10000,
+                 .gap_ms = 100,
+                 .epsilon = 0.01,
+                 .appliances = 1,
+                 .kv_pages = 14000,
+                 .noise = 0.02,
+                 .seed = 1};
+    const char *wrong = words_read(argc, argv, &w);
+    if (wrong) {
+        fprintf(stderr, "tandemctl: plan: %s; see tandemctl help\n", wrong);
+        return 2;
+    }
+    uint32_t cnt = (uint32_t)w.appliances * TDM_PLANNER_ROUTES, is_model = 0;
+    tdm_profile_table_t *table = malloc(sizeof *table);
+    tdm_planner_curve_t *curve = calloc(cnt, sizeof *curve);
+    tdm_workload_t workload = {0};
+    tdm_error_t err = {0};
+    tdm_status_t st = table && curve ? load_profile(w.profile, table, &is_model, &err)
+                                     : tdm_error_set(&err, TDM_ERR_NOMEM, "no memory");
+    if (st == TDM_OK) st = load_trace(&w, &workload, &err);
+    tdm_planner_ask_t ask = ask_of(&w, &workload, table, is_model);
+    if (st == TDM_OK) st = tdm_planner_run(&ask, curve, &err);
+    int rc = 1;
+    if (st == TDM_OK)
+        rc = write_out(&w, &ask, curve, cnt);
+    else
+        fprintf(stderr, "tandemctl: plan: %s\n", err.text);
+    tdm_workload_free(&workload);
+    free(curve);
+    free(table);
+    return rc;
+}

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_CTL_PLAN_H
+#define TDM_CTL_PLAN_H
+
+/* tandemctl plan: the capacity planner (scheduler/sim/planner.h).  It asks
+   no appliance: profile and trace in, curves out.
+
+     tandemctl plan --profile FILE|example --trace FILE|NAME
+                    [--requests N] [--ttft-ms N] [--gap-ms N] [--epsilon X]
+                    [--appliances N] [--kv-pages N] [--noise X] [--seed N]
+                    [--json | --html FILE]
+
+   --requests counts for one appliance.  example is the model of an 8B model on two A100 and says
+   so; a trace NAME is a log-normal fit of appliance/workload/workload.h. */
+
+/* tdm_ctl_plan reads argv[2..) and gives the exit status: 0, 1 failed, 2
+   usage. */
+int tdm_ctl_plan(int argc, char **argv);
+
+#endif /* TDM_CTL_PLAN_H */

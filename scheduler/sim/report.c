@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "scheduler/sim/report.h"
+
+#include <string.h>
+
+static const char *route_name(uint32_t route) {
+    static const char *const name[] = {"fused", "streams", "serial"};
+    return name[(route - TDM_ROUTE_FUSED) % TDM_COUNT_OF(name)];
+}
+
+static double ms(double ns) {
+    return ns / 1e6;
+}
+
+static const char *kind_of(const tdm_planner_ask_t *ask) {
+    return ask->is_model ? "a model, not a measurement" : "measured";
+}
+
+/* --- text ------------------------------------------------------------------ */
+
+void tdm_report_text(FILE *f, const tdm_planner_ask_t *ask, const tdm_planner_curve_t *curve,
+                     uint32_t curve_cnt) {
+    fprintf(f,
+            "profile %s (%s), %u requests; promise: p99 first token %.0f ms, %.2g %% of gaps over "
+            "%.0f ms at most\n",
+            ask->profile_name, kind_of(ask), ask->workload->row_cnt, ms((double)ask->ttft_ns),
+            100.0 * ask->epsilon, ms((double)ask->gap_ns));
+    for (uint32_t i = 0; i < curve_cnt; i++) {
+        const tdm_planner_curve_t *c = &curve[i];
+        fprintf(f, "\n%u x %s: carries %.3f requests/s\n", c->appliances, route_name(c->route),
+                c->best);
+        fprintf(f, "%10s %8s %8s %9s %9s %10s %10s %8s %8s\n", "requests/s", "in SLO", "over",
+                "gap p50", "gap p99", "TTFT p50", "TTFT p99", "fused", "attn");
+        for (uint32_t k = 0; k < c->point_cnt; k++) {
+            const tdm_planner_point_t *p = &c->point[k];
+            fprintf(f,
+                    "%10.3f %7.2f%% %7.2f%% %6.0f ms %6.0f ms %7.0f ms %7.0f ms %7.1f%% %7.1f%%\n",
+                    p->rate, 100.0 * p->attainment, 100.0 * p->over_share, ms(p->gap_ns[0]),
+                    ms(p->gap_ns[1]), ms(p->ttft_ns[0]), ms(p->ttft_ns[1]), 100.0 * p->fused_share,
+                    100.0 * p->attention_share);
+        }
+    }
+}
+
+/* --- JSON -------------------------------------------------------------------- */
+
+static void put_string(FILE *f, const char *s) {
+    fputc('"', f);
+    for (; *s; s++) {
+        unsigned char c = (unsigned char)*s;
+        if (c == '"' || c == '\\')
+            fprintf(f, "\\%c", c);
+        else if (c < 0x20 || c >= 0x7f)
+            fprintf(f, "\\u%04x", c);
+        else
+            fputc(c, f);
+    }
+    fputc('"', f);
+}
+
+static void put_three(FILE *f, const char *name, const double ns[3]) {
+    fprintf(f, ", \"%s_ms\": {\"p50\": %.1f, \"p99\": %.1f, \"p999\": %.1f}", name, ms(ns[0]),
+            ms(ns[1]), ms(ns[2]));
+}
+
+static void put_point(FILE *f, const tdm_planner_point_t *p) {
+    fprintf(f, "{\"rate\": %.4f, \"attainment\": %.5f, \"over_share\": %.6f", p->rate,
+            p->attainment, p->over_share);
+    put_three(f, "gap", p->gap_ns);
+    put_three(f, "ttft", p->ttft_ns);
+    put_three(f, "e2e", p->e2e_ns);
+    fprintf(f, ", \"fused_share\": %.4f, \"attention_share\": %.4f, \"fallbacks\": {",
+            p->fused_share, p->attention_share);
+    const char *comma = "";
+    for (uint32_t r = 1; r < TDM_REASON_CNT; r++) {
+        if (p->fallback[r] == 0) continue;
+        fprintf(f, "%s\"%s\": %llu", comma, tdm_reason_name((tdm_reason_t)r),
+                (unsigned long long)p->fallback[r]);
+        comma = ", ";
+    }
+    fprintf(f, "}}");
+}
+
+void tdm_report_json(FILE *f, const tdm_planner_ask_t *ask, const tdm_planner_curve_t *curve,
+                     uint32_t curve_cnt) {
+    fprintf(f, "{\"profile\": ");
+    put_string(f, ask->profile_name);
+    fprintf(f,
+            ", \"is_model\": %s, \"requests\": %u, \"ttft_ms\": %.1f, \"gap_ms\": %.1f, "
+            "\"epsilon\": %g, \"curves\": [",
+            ask->is_model ? "true" : "false", ask->workload->row_cnt, ms((double)ask->ttft_ns),
+            ms((double)ask->gap_ns), ask->epsilon);
+    for (uint32_t i = 0; i < curve_cnt; i++) {
+        fprintf(f, "%s\n {\"route\": \"%s\", \"appliances\": %u, \"best\": %.4f, \"points\": [",
+                i ? "," : "", route_name(curve[i].route), curve[i].appliances, curve[i].best);
+        for (uint32_t k = 0; k < curve[i].point_cnt; k++) {
+            fprintf(f, "%s\n  ", k ? "," : "");
+            put_point(f, &curve[i].point[k]);
+        }
+        fprintf(f, "]}");
+    }
+    fprintf(f, "]}\n");
+}
+
+/* --- HTML --------------------------------------------------------------------- */
+
+#define CHART_W 560.0
+#define CHART_H 260.0
+#define EDGE    50.0
+
+static const char *const colour[TDM_PLANNER_ROUTES] = {"#0a6", "#06c", "#c50"};
+
+static void put_escaped(FILE *f, const char *s) {
+    for (; *s; s++) {
+        if (*s == '<' || *s == '>' || *s == '&' || *s == '"')
+            fprintf(f, "&#%d;", *s);
+        else
+            fputc(*s, f);
+    }
+}
+
+/* value of a point on a chart: 0 attainment in percent, 1 TTFT p99 in
+   seconds, 2 gap p99 in milliseconds. */
+static double value_of(const tdm_planner_point_t *p, uint32_t chart) {
+    if (chart == 0) return 100.0 * p->attainment;
+    return chart == 1 ? p->ttft_ns[1] / 1e9 : p->gap_ns[1] / 1e6;
+}
+
+static double highest(const tdm_planner_curve_t *c, uint32_t cnt, uint32_t chart, double *rate) {
+    double top = chart == 0 ? 100.0 : 0.0;
+    *rate = 0.0;
+    for (uint32_t i = 0; i < cnt; i++)
+        for (uint32_t k = 0; k < c[i].point_cnt; k++) {
+            top = TDM_MAX(top, value_of(&c[i].point[k], chart));
+            *rate = TDM_MAX(*rate, c[i].point[k].rate);
+        }
+    return top > 0.0 ? top : 1.0;
+}
+
+/* put_chart draws the curves of one number of appliances. */
+static void put_chart(FILE *f, const tdm_planner_curve_t *c, uint32_t cnt, uint32_t chart) {
+    static const char *const title[] = {"requests in SLO, %", "first token p99, s",
+                                        "gap between tokens p99, ms"};
+    double rate, top = highest(c, cnt, chart, &rate);
+    fprintf(
+        f,
+        "<svg viewBox=\"0 0 %.0f %.0f\" width=\"%.0f\" role=\"img\"><text x=\"%.0f\" y=\"16\">%s"
+        "</text>\n<path d=\"M%.0f 24V%.0fH%.0f\" fill=\"none\" stroke=\"#888\"/>\n",
+        CHART_W, CHART_H, CHART_W, EDGE, title[chart], EDGE, CHART_H - EDGE, CHART_W - 10.0);
+    fprintf(
+        f, "<text x=\"4\" y=\"34\">%.4g</text><text x=\"%.0f\" y=\"%.0f\">%.4g requests/s</text>\n",
+        top, CHART_W - 130.0, CHART_H - EDGE + 18.0, rate);
+    for (uint32_t i = 0; i < cnt; i++) {
+        fprintf(f, "<polyline fill=\"none\" stroke-width=\"2\" stroke=\"%s\" points=\"",
+                colour[i % TDM_PLANNER_ROUTES]);
+        for (uint32_t k = 0; k < c[i].point_cnt; k++)
+            fprintf(f, "%.1f,%.1f ",
+                    EDGE + (CHART_W - 10.0 - EDGE) * c[i].point[k].rate / (rate > 0.0 ? rate : 1.0),
+                    CHART_H - EDGE -
+                        (CHART_H - EDGE - 24.0) * value_of(&c[i].point[k], chart) / top);
+        fprintf(f, "\"/><text x=\"%.0f\" y=\"%.0f\" fill=\"%s\">%s</text>\n", EDGE + 90.0 * i,
+                CHART_H - 10.0, colour[i % TDM_PLANNER_ROUTES], route_name(c[i].route));
+    }
+    fprintf(f, "</svg>\n");
+}
+
+static void put_rows(FILE *f, const tdm_planner_curve_t *c) {
+    for (uint32_t k = 0; k < c->point_cnt; k++) {
+        const tdm_planner_point_t *p = &c->point[k];
+        fprintf(f, "<tr><td>%s<td>%.3f<td>%.2f %%<td>%.2f %%", route_name(c->route), p->rate,
+                100.0 * p->attainment, 100.0 * p->over_share);
+        fprintf(f, "<td>%.0f / %.0f / %.0f<td>%.0f / %.0f / %.0f<td>%.1f %%<td>%.1f %%</tr>\n",
+                ms(p->gap_ns[0]), ms(p->gap_ns[1]), ms(p->gap_ns[2]), ms(p->ttft_ns[0]),
+                ms(p->ttft_ns[1]), ms(p->ttft_ns[2]), 100.0 * p->fused_share,
+                100.0 * p->attention_share);
+    }
+}
+
+static void put_appliances(FILE *f, const tdm_planner_curve_t *c, uint32_t cnt) {
+    fprintf(f, "<h2>%u appliance%s</h2><p>", c->appliances, c->appliances > 1 ? "s" : "");
+    for (uint32_t i = 0; i < cnt; i++)
+        fprintf(f, "%s%s carries <b>%.3f</b> requests/s", i ? ", " : "", route_name(c[i].route),
+                c[i].best);
+    fprintf(f, ".</p>\n");
+    for (uint32_t chart = 0; chart < 3; chart++) put_chart(f, c, cnt, chart);
+    fprintf(f, "<table><tr><th>attention<th>requests/s<th>in SLO<th>gaps over<th>gap p50 / p99 / "
+               "p99.9 ms<th>TTFT p50 / p99 / p99.9 ms<th>fused<th>attention share</tr>\n");
+    for (uint32_t i = 0; i < cnt; i++) put_rows(f, &c[i]);
+    fprintf(f, "</table>\n");
+}
+
+void tdm_report_html(FILE *f, const tdm_planner_ask_t *ask, const tdm_planner_curve_t *curve,
+                     uint32_t curve_cnt) {
+    fprintf(
+        f, "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>Tandem capacity</title>"
+           "<style>body{font:14px sans-serif;max-width:1200px;margin:2em auto}td,th{padding:2px "
+           "12px;text-align:right}svg text{font-size:12px}</style>\n<h1>Capacity</h1><p>Profile ");
+    put_escaped(f, ask->profile_name);
+    fprintf(f,
+            " (%s), %u requests. Promise: first token within %.0f ms at p99, at most %g %% of gaps "
+            "over %.0f ms.</p>\n",
+            kind_of(ask), ask->workload->row_cnt, ms((double)ask->ttft_ns), 100.0 * ask->epsilon,
+            ms((double)ask->gap_ns));
+    for (uint32_t i = 0; i < curve_cnt; i += TDM_PLANNER_ROUTES)
+        put_appliances(f, &curve[i], TDM_MIN(TDM_PLANNER_ROUTES, curve_cnt - i));
+    fprintf(f, "</html>\n");
+}
