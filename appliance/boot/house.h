@@ -51,7 +51,8 @@ typedef struct tdm_house {
 
     tdm_wires_t wires;
     tdm_vitals_t vitals;
-    tdm_arena_t tables; /* memory of the tiles */
+    tdm_arena_t tables;           /* memory of the tiles */
+    tdm_profile_table_t *profile; /* measured, NULL: guessed; free() */
     tdm_port_t *port;
     tdm_port_t *exception; /* the kernel's TAP; NULL: none */
     uint32_t has_env;

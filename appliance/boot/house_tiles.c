@@ -5,6 +5,7 @@
 #include "appliance/base/clock.h"
 #include "appliance/base/log.h"
 #include "appliance/base/size.h"
+#include "appliance/profile/file.h"
 #include "appliance/profile/profile.h"
 #include "net/quic/cert.h"
 
@@ -294,6 +295,12 @@ static void sched_config(tdm_house_t *h, tdm_sched_sizes_t *sizes, tdm_sched_liv
     };
     tdm_sched_live_default(live);
     live->route = route[c->sched_route];
+    live->policy = TDM_POLICY_QUANTILE + (uint32_t)c->sched_policy;
+    live->ttft_guard = (uint32_t)c->sched_ttft_guard;
+    for (uint32_t k = 0; k < TDM_TENANT_MAX; k++) {
+        live->tenant[k].token_per_s = (double)c->sched_tenant_tokens_per_s;
+        live->tenant[k].token_burst = 10.0 * live->tenant[k].token_per_s;
+    }
     live->token_max = (uint32_t)c->sched_prefill_tokens;
     live->floor_cnt = TDM_MIN(live->floor_cnt, live->token_max);
     live->waiting_tokens_max = c->sched_waiting_tokens;
@@ -318,6 +325,25 @@ static void sched_config(tdm_house_t *h, tdm_sched_sizes_t *sizes, tdm_sched_liv
         w->plan[i] = h->channel.plan[i];
         w->result[i] = h->channel.result[i];
     }
+}
+
+/* sched_profile reads the measured table, where one is named; the guess in
+   live fills what it lacks. */
+static tdm_status_t sched_profile(tdm_house_t *h, tdm_sched_live_t *live, tdm_error_t *err) {
+    const char *path = h->config->sched_profile;
+    tdm_profile_set_t set = {0};
+    if (path[0] == 0) return TDM_OK;
+    h->profile = malloc(sizeof *h->profile);
+    if (!h->profile) return tdm_error_set(err, TDM_ERR_NOMEM, "%s: no memory", path);
+    tdm_status_t st = tdm_profile_read(path, h->model_name, NULL, &set, err);
+    if (st == TDM_OK) st = tdm_profile_build(&set, &live->profile, h->profile, err);
+    live->profile.table = h->profile;
+    live->profile.is_measured = !set.is_model;
+    if (st == TDM_OK)
+        tdm_log(TDM_LOG_INFO, "sched", "profile of %s, build %s, %u W, %u points%s", set.device,
+                set.build, set.power_w, set.point_cnt, set.is_model ? ", a model" : "");
+    tdm_profile_set_free(&set);
+    return st;
 }
 
 /* --- polls, as boot/tile.h wants them ---------------------------------- */
@@ -419,6 +445,7 @@ tdm_status_t tdm_house_open_tiles(tdm_house_t *h, tdm_error_t *err) {
         api_config(h, k, &p->api[k], &p->api_wires[k]);
     }
     sched_config(h, &p->sizes, &p->live, &p->sched);
+    if (st == TDM_OK) st = sched_profile(h, &p->live, err);
     if (st == TDM_OK) st = open_tables(h, p, err);
     if (st == TDM_OK) st = make_tiles(h, p, err);
     tdm_arena_seal(&h->tables);
@@ -442,4 +469,5 @@ void tdm_house_close_tiles(tdm_house_t *h) {
     if (h->has_env) tdm_port_env_stop();
     for (uint32_t k = 0; k < h->wires.api_cnt; k++) tdm_encode_scratch_destroy(h->scratch[k]);
     tdm_arena_close(&h->tables);
+    free(h->profile);
 }

@@ -96,7 +96,8 @@ tdm_status_t tdm_profile_read(const char *path, const char *model, const char *d
     free(bytes);
     if (st == TDM_OK &&
         ((model && strcmp(model, next.model) != 0) || (device && strcmp(device, next.device) != 0)))
-        st = tdm_error_set(err, TDM_ERR_INVAL, "%s: measured for another model or device", path);
+        st = tdm_error_set(err, TDM_ERR_INVAL, "%s: measured for model %s on %s, not for ours",
+                           path, next.model, next.device);
     if (st == TDM_OK)
         *set = next;
     else
