@@ -87,7 +87,8 @@ static int tile_next(const work_t *w, const tdm_attn_seq_t *s, tile_t *t) {
     t->row += t->row_cnt;
     if (t->row >= row_all) return 0;
     t->row_cnt = TDM_MIN(w->tile_row, row_all - t->row);
-    uint32_t last = (t->row + t->row_cnt - 1) / w->group;
+    uint32_t end = t->row + t->row_cnt;
+    uint32_t last = end == row_all ? s->cnt - 1 : (end - 1) / w->group;
     int64_t kv = (int64_t)s->kv_cnt - s->cnt + last + 1;
     t->kv_cnt = kv > 0 ? (uint32_t)kv : 0;
     t->block_cnt = (t->kv_cnt + KEY_BLOCK - 1) / KEY_BLOCK;
@@ -306,10 +307,11 @@ static void place_piece(work_t *w, uint32_t kind, const tile_t *t, uint32_t s, u
                          .merge = merge,
                          .split = split};
     w->bucket[kind][block] += nhead;
+    uint32_t step = merge != TDM_POD_NO_MERGE; /* each head has a merge of its own */
     for (uint32_t h = 0; h < nhead; h++) {
-        it.head_kv = h;
-        if (merge != TDM_POD_NO_MERGE) it.merge = merge + h;
         to[h] = it;
+        it.head_kv++;
+        it.merge += step;
     }
 }
 
@@ -328,11 +330,16 @@ static uint32_t place_merges(work_t *w, uint32_t kind, uint32_t s) {
         most = TDM_MAX(most, piece);
         if (piece == 1) continue;
         w->plan->split_cnt += (piece - 1) * nhead;
+        uint64_t floats = part_floats(w, t.row_cnt, piece);
+        tdm_pod_merge_t *to = w->merge + w->merge_cnt;
+        tdm_pod_merge_t merge = {
+            .part_off = w->part_float_cnt, .split_cnt = piece, .row_cnt = t.row_cnt};
         for (uint32_t h = 0; h < nhead; h++) {
-            w->merge[w->merge_cnt++] = (tdm_pod_merge_t){
-                .part_off = w->part_float_cnt, .split_cnt = piece, .row_cnt = t.row_cnt};
-            w->part_float_cnt += part_floats(w, t.row_cnt, piece);
+            to[h] = merge;
+            merge.part_off += floats;
         }
+        w->merge_cnt += nhead;
+        w->part_float_cnt = merge.part_off;
     }
     return most;
 }
@@ -343,9 +350,15 @@ static void place(work_t *w, uint32_t kind) {
     for (uint32_t s = w->begin[kind]; s < w->end[kind]; s++) {
         uint32_t first = w->merge_cnt;
         uint32_t most = place_merges(w, kind, s);
+        tile_t t = {0};
+        if (kind == TDM_KIND_DECODE && tile_next(w, &w->seq[s], &t)) { /* one tile */
+            uint32_t merge = most > 1 ? first : TDM_POD_NO_MERGE;
+            for (uint32_t i = 0; i < most; i++) place_piece(w, kind, &t, s, merge, i);
+            continue;
+        }
         for (uint32_t i = 0; i < most; i++) {
             uint32_t merge = first;
-            for (tile_t t = {0}; tile_next(w, &w->seq[s], &t);) {
+            for (t = (tile_t){0}; tile_next(w, &w->seq[s], &t);) {
                 uint32_t piece = piece_cnt(w, kind, &t);
                 if (i < piece) place_piece(w, kind, &t, s, piece > 1 ? merge : TDM_POD_NO_MERGE, i);
                 if (piece > 1) merge += w->config->shape.nhead_kv;
