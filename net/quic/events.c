@@ -59,7 +59,9 @@ static int on_key_update(ngtcp2_conn *nc, uint8_t *rx_secret, uint8_t *tx_secret
                          ngtcp2_crypto_aead_ctx *tx_ctx, uint8_t *tx_iv, const uint8_t *rx_before,
                          const uint8_t *tx_before, size_t secret_sz, void *user) {
     tdm_quic_conn_t *c = user;
-    c->q->counters.key_updates++;
+    /* The first call prepares for an update, before anybody asked. */
+    c->q->counters.key_updates += c->has_next_key;
+    c->has_next_key = 1;
     return ngtcp2_crypto_update_key_cb(nc, rx_secret, tx_secret, rx_ctx, rx_iv, tx_ctx, tx_iv,
                                        rx_before, tx_before, secret_sz, user);
 }

@@ -168,7 +168,7 @@ typedef struct tdm_quic_counters {
     uint64_t retries;      /* Retry packets sent */
     uint64_t retry_tokens; /* connections begun with a good token */
     uint64_t resets;       /* stateless resets sent */
-    uint64_t key_updates;  /* by either side, the first keys not counted */
+    uint64_t key_updates;  /* by either side */
     uint64_t path_changes; /* peers followed to another address */
     /* Bytes from and to sources that had not proved their address, by the
        time each was seen. */

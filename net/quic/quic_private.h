@@ -244,6 +244,7 @@ struct tdm_quic_conn {
     uint8_t is_settled;   /* a datagram was taken in after the handshake's end */
     uint8_t has_rtt;      /* a round trip was measured */
     uint8_t is_begun;     /* counted as started, neither done nor failed yet */
+    uint8_t has_next_key; /* ngtcp2 made the keys after the present ones */
     uint8_t is_proved;    /* the peer's first address is its own */
     uint8_t cid_cnt;
     uint16_t close_pkt_sz;

@@ -89,6 +89,15 @@ static int begin(tdm_client_t *c, job_t *j, tdm_rng_t *rng, uint32_t percent, ui
     return 0;
 }
 
+/* dial tries for a while: the server may be starting. */
+static int dial(const tdm_client_config_t *cfg, tdm_client_t **out) {
+    tdm_error_t err = {0};
+    for (uint32_t i = 0; i < 8; i++)
+        if (tdm_client_connect(cfg, out, &err) == TDM_OK) return 1;
+    fprintf(stderr, "%s\n", err.text);
+    return 0;
+}
+
 int main(int argc, char **argv) {
     static job_t job[CONNECTION_MAX][OPEN_MAX];
     static tdm_client_t *client[CONNECTION_MAX];
@@ -101,17 +110,14 @@ int main(int argc, char **argv) {
     tdm_error_t err = {0};
     uint32_t total = left;
     for (uint32_t i = 0; i < cnt; i++)
-        if (tdm_client_connect(&cfg, &client[i], &err) != TDM_OK) {
-            fprintf(stderr, "%s\n", err.text);
-            return 1;
-        }
+        if (!dial(&cfg, &client[i])) return 1;
     while (left > 0 || open_cnt > 0) {
         open_cnt = 0;
         for (uint32_t i = 0; i < cnt; i++) {
             if (tdm_client_step(client[i], TDM_NS_PER_MS / 4, &err) != TDM_OK) {
                 tdm_client_close(client[i]);
                 client[i] = NULL;
-                if (tdm_client_connect(&cfg, &client[i], &err) != TDM_OK) return 1;
+                if (!dial(&cfg, &client[i])) return 1;
             }
             for (uint32_t k = 0; k < OPEN_MAX; k++) {
                 job_t *j = &job[i][k];
