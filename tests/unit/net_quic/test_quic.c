@@ -315,6 +315,34 @@ static void rebound_address_is_followed(void **state) {
     rig_close(&r);
 }
 
+/* ngtcp2 0.12 stopped the process (an assertion) where a peer came back
+   to its old address while its new one was being validated, and path MTU
+   discovery was off. */
+static void a_peer_that_moves_to_and_fro_does_no_harm(void **state) {
+    (void)state;
+    static const uint16_t datagram_max[] = {TDM_QUIC_DATAGRAM_MIN, 1400};
+    for (uint32_t k = 0; k < TDM_COUNT_OF(datagram_max); k++) {
+        rig_t r;
+        rig_config_t cfg = rig_default();
+        cfg.datagram_max = datagram_max[k];
+        rig_open(&r, &cfg);
+        rig_dial_ready(&r, 0);
+        serve_one(&r, 0);
+        uint16_t old = r.client_at[0].port;
+        for (uint32_t n = 0; n < 40; n++) {
+            rig_reply_t reply;
+            r.client_at[0].port = n % 2 ? old : 9999;
+            (void)rig_send(&r, 0, "GET", "/health", NULL, 0, &reply);
+            rig_turn(&r, RIG_MS);
+            r.client_at[0].port = old; /* before the new one has answered */
+            (void)rig_run(&r, &reply.is_ended, 500);
+        }
+        serve_one(&r, 0);
+        assert_int_equal(tdm_quic_counters(r.quic)->connection_cnt, 1);
+        rig_close(&r);
+    }
+}
+
 static void closed_connection_says_so_again(void **state) {
     (void)state;
     rig_t r;
@@ -416,6 +444,7 @@ int main(void) {
         cmocka_unit_test(every_quota_is_survived),
         cmocka_unit_test(empty_pool_hurts_only_newcomers),
         cmocka_unit_test(rebound_address_is_followed),
+        cmocka_unit_test(a_peer_that_moves_to_and_fro_does_no_harm),
         cmocka_unit_test(closed_connection_says_so_again),
         cmocka_unit_test(wrong_config_is_refused),
         cmocka_unit_test(certificate_is_made_once_and_private),
