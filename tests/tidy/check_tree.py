@@ -25,7 +25,7 @@ PRIVATE = [
     (r"<rte_", {"net_port", "net_tile", "ring"}),
     (r"<(ngtcp2|nghttp3)/", {"net_quic", "net_h3", "net_client"}),
     (r"<microhttpd", {"net_http1"}),
-    (r"<cuda", {"kernels_cuda"}),
+    (r"<cuda", {"kernels_cuda", "kernels_device", "kernels_attention", "kernels_ptx"}),
     (r"<hugetlbfs", {"base"}),
     (r"<pcre2", {"tokenizer"}),
     (r"<jansson", {"api", "config", "ctl", "model", "profile", "tokenizer"}),
