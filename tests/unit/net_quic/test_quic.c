@@ -315,6 +315,20 @@ static void rebound_address_is_followed(void **state) {
     rig_close(&r);
 }
 
+/* from_elsewhere lets what client 0 has to send arrive from another port
+   of its host. */
+static void from_elsewhere(rig_t *r) {
+    uint8_t buf[1500];
+    for (uint32_t sz; (sz = tdm_client_output(r->client[0], buf, sizeof buf, r->now_ns)) > 0;) {
+        tdm_datagram_t dg = {.remote = r->client_at[0],
+                             .local = {.version = 4, .port = 443, .addr = {10, 0, 0, 1}},
+                             .payload = buf,
+                             .payload_sz = sz};
+        dg.remote.port++;
+        assert_int_equal(tdm_quic_input(r->quic, &dg, r->now_ns), TDM_REASON_NONE);
+    }
+}
+
 /* ngtcp2 0.12 stopped the process (an assertion) where a peer came back
    to its old address while its new one was being validated, and path MTU
    discovery was off. */
@@ -328,16 +342,13 @@ static void a_peer_that_moves_to_and_fro_does_no_harm(void **state) {
         rig_open(&r, &cfg);
         rig_dial_ready(&r, 0);
         serve_one(&r, 0);
-        uint16_t old = r.client_at[0].port;
-        for (uint32_t n = 0; n < 40; n++) {
+        for (uint32_t n = 0; n < 10; n++) {
             rig_reply_t reply;
-            r.client_at[0].port = n % 2 ? old : 9999;
+            rig_idle(&r, 20);
             (void)rig_send(&r, 0, "GET", "/health", NULL, 0, &reply);
-            rig_turn(&r, RIG_MS);
-            r.client_at[0].port = old; /* before the new one has answered */
-            (void)rig_run(&r, &reply.is_ended, 500);
+            from_elsewhere(&r);
+            assert_true(rig_run(&r, &reply.is_ended, 3000)); /* from the old address again */
         }
-        serve_one(&r, 0);
         assert_int_equal(tdm_quic_counters(r.quic)->connection_cnt, 1);
         rig_close(&r);
     }
