@@ -55,21 +55,26 @@ static uint32_t list(tensor_t *t, int is_untied) {
 }
 #define TENSOR_MAX 32
 
+/* half_of gives the binary16 of a whole number in [-125, 125]: exact. */
+static uint16_t half_of(int v) {
+    uint32_t n = (uint32_t)(v < 0 ? -v : v), exponent = 0;
+    if (n == 0) return 0;
+    while (n >> (exponent + 1)) exponent++;
+    uint32_t mantissa = (n << (10 - exponent)) & 0x3ffu;
+    return (uint16_t)((v < 0 ? 0x8000u : 0) | (exponent + 15) << 10 | mantissa);
+}
+
 /* raw writes weight i of tensor n in one of the three types: a small
    number that all of them hold exactly. */
 static uint64_t raw(uint8_t *out, tdm_dtype_t dtype, uint32_t n, uint32_t i) {
-    float v = (float)(int)((n * 37u + i * 3u) % 251u) - 125.0f;
-    uint16_t half;
+    int whole = (int)((n * 37u + i * 3u) % 251u) - 125;
+    float v = (float)whole;
     if (dtype == TDM_DTYPE_F32) {
         memcpy(out, &v, 4);
         return 4;
     }
-    if (dtype == TDM_DTYPE_BF16) {
-        half = tdm_bf16_from_f32(v);
-    } else {
-        half = 0;
-        while (tdm_f32_from_f16(half) != v && half < UINT16_MAX) half++;
-    }
+    uint16_t half = dtype == TDM_DTYPE_BF16 ? tdm_bf16_from_f32(v) : half_of(whole);
+    if (dtype == TDM_DTYPE_F16) assert_true(tdm_f32_from_f16(half) == v);
     memcpy(out, &half, 2);
     return 2;
 }
