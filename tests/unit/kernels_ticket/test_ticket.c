@@ -190,11 +190,34 @@ static void threads_draw_each_item_once_and_leave_zeros(void **state) {
     check_all_zero(&r.launch);
 }
 
+static void roles_follow_the_shares_on_every_sm(void **state) {
+    (void)state;
+    tdm_ticket_line_t drawn[4];
+    memset(drawn, 0, sizeof drawn);
+    for (uint32_t sm = 0; sm < 4; sm++) { /* 1 : 1, two drawers of an SM: one of each kind */
+        uint32_t first = tdm_ticket_role(&drawn[sm], sm, 1, 1);
+        assert_int_equal(tdm_ticket_role(&drawn[sm], sm, 1, 1), first ^ 1u);
+    }
+    uint32_t prefill = 0; /* 3 : 1, of eight drawers six are prefill */
+    memset(drawn, 0, sizeof drawn);
+    for (uint32_t i = 0; i < 8; i++) {
+        prefill += tdm_ticket_role(&drawn[i / 2], i / 2, 3, 1) == TDM_KIND_PREFILL;
+    }
+    assert_true(prefill >= 5 && prefill <= 7);
+    prefill = 0;
+    drawn[0].value = 0;
+    for (uint32_t i = 0; i < 8; i++) {
+        prefill += tdm_ticket_role(&drawn[0], 0, 3, 1) == TDM_KIND_PREFILL;
+    }
+    assert_int_equal(prefill, 6);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_order_of_draws_hands_out_each_item_once),
         cmocka_unit_test(turns_follow_the_ratio_of_what_is_left),
         cmocka_unit_test(both_kinds_meet_on_every_sm),
+        cmocka_unit_test(roles_follow_the_shares_on_every_sm),
         cmocka_unit_test(a_finished_kind_does_not_grow_its_counter),
         cmocka_unit_test(threads_draw_each_item_once_and_leave_zeros),
     };
