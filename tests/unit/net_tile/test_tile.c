@@ -433,6 +433,36 @@ static uint32_t foreign_frame(uint32_t i, uint8_t frame[60]) {
     return 60;
 }
 
+static void a_flood_of_fragments_keeps_the_pool_flat(void **state) {
+    (void)state;
+    uint8_t frame[60];
+    tdm_port_stats_t s;
+    answer_t a;
+    const uint32_t cnt = 100000;
+    (void)foreign_frame(3, frame);
+    frame[20] = 0x20; /* more fragments follow */
+    frame[24] = frame[25] = 0;
+    uint32_t sum = 0, put = 0, high = 0;
+    for (uint32_t k = 14; k < 34; k += 2) sum += (uint32_t)(frame[k] << 8 | frame[k + 1]);
+    sum = ~((sum & 0xffff) + (sum >> 16)) & 0xffff;
+    frame[24] = (uint8_t)(sum >> 8);
+    frame[25] = (uint8_t)sum;
+    while (put < cnt) {
+        put += (uint32_t)tdm_port_wire_put(w.port, frame, sizeof frame);
+        if (put % 32 != 0) continue;
+        world_turn(&w);
+        tdm_port_stats_read(w.port, &s);
+        high = TDM_MAX(high, s.mbuf_used);
+    }
+    world_turn(&w); /* for those that the client's own frames held up */
+    assert_int_equal(drops(TDM_DROP_ip_fragment), cnt);
+    assert_true(high <= 16); /* the spare, and what waits on the wire */
+    world_request(&w, "POST", "/echo", "whole", 5, &a);
+    assert_true(world_until(&w, &a.is_ended, 20000));
+    assert_string_equal(a.text, "whole");
+    settle();
+}
+
 static void the_kernel_gets_what_is_not_ours(void **state) {
     (void)state;
     uint8_t frame[60], got[2048];
@@ -542,6 +572,7 @@ int main(void) {
                                         teardown),
         cmocka_unit_test_setup_teardown(a_kernel_that_takes_nothing_costs_only_its_own,
                                         setup_exception, teardown),
+        TEST(a_flood_of_fragments_keeps_the_pool_flat),
         TEST(draining_lets_streams_end),
         TEST(a_farewell_ends_what_is_open),
         TEST(impossible_configs_are_refused),
