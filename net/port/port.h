@@ -22,6 +22,10 @@
 
    An af_xdp port that was killed leaves its XDP program on the interface:
    it lets frames through to the kernel, and the next open takes it off.
+   Known limit of DPDK 22.11's af_xdp driver: after a burst that overran
+   its ring it sometimes stays deaf (seen about once in six bursts of 5,000
+   frames on a veth): nic_missed then grows while rx_frames stands still,
+   and only a restart helps.
 
    A new kind is one value of the enum and one row of port.c's table.
 
