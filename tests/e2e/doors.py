@@ -5,6 +5,7 @@
 Each function below is one fact and one CTest entry.  Everything runs in the
 network namespace that the caller made, and in one more that the fact makes
 for its peer; exit 77 where root, TAP or veth lack."""
+import atexit
 import hashlib
 import json
 import os
@@ -30,6 +31,13 @@ OURS, PEERS, KERNELS = "10.99.0.2", "10.99.0.1", "10.99.0.3"
 
 def run(*command, check=True):
     return subprocess.run(command, capture_output=True, text=True, check=check)
+
+
+def spawn(command, **options):
+    """A process that does not outlive this program, however that ends."""
+    process = subprocess.Popen(command, **options)
+    atexit.register(process.kill)
+    return process
 
 
 class Namespace:
@@ -222,7 +230,7 @@ def a_restart_ends_old_connections():
         mac = run("ip", "-br", "link", "show", "vb").stdout.split()[2]
         peer.run("ip", "neigh", "replace", OURS, "lladdr", mac, "dev", "va")
         with Keyed("af_packet", settings) as a:
-            crowd = subprocess.Popen(peer.command(os.path.join(BIN, "h3_load"), OURS, "4433", "2",
+            crowd = spawn(peer.command(os.path.join(BIN, "h3_load"), OURS, "4433", "2",
                                                   "100000", "0", "20", "1", KEY, a.model()),
                                      stdout=subprocess.DEVNULL)
             a.until(lambda: a.total("tandem_requests_total") > 10, 20)
@@ -241,7 +249,7 @@ def flapping_links_leave_nothing_taken():
     """Twenty flaps under load: the link's state shows, streams go on or end
     typed, traffic is back within a second, nothing stays taken."""
     with Peer() as peer, Keyed("af_packet", {"quic.idle_ms": 5000}) as a:
-        crowd = subprocess.Popen(peer.command(os.path.join(BIN, "h3_load"), OURS, "4433", "4", "400",
+        crowd = spawn(peer.command(os.path.join(BIN, "h3_load"), OURS, "4433", "4", "400",
                                               "0", "40", "1", KEY, a.model()),
                                  stdout=subprocess.PIPE, text=True)
         # the peer's kernel asks for an address again after a second at the
@@ -271,7 +279,7 @@ def kills_under_load_leave_nothing():
     """SIGKILL of the executor, of clients and of tandemd, all under load."""
     for victim in ("clients", "executor", "tandemd"):
         with Appliance(BIN, {"quic.idle_ms": 3000, "exec.restarts": 100}) as a:
-            crowd = [subprocess.Popen([os.path.join(BIN, "h3_load"), "10.88.0.2", "4433", "4",
+            crowd = [spawn([os.path.join(BIN, "h3_load"), "10.88.0.2", "4433", "4",
                                        "100000", "5", "30", str(i), "-", a.model()], stdout=subprocess.DEVNULL,
                                       stderr=subprocess.DEVNULL) for i in range(2)]
             a.until(lambda: a.total("tandem_requests_total") > 20, 30)
@@ -310,7 +318,7 @@ def slow_readers_are_bounded():
             assert a.complete("fast", 60) == want
             alone.append(time.monotonic() - t)
         base, model = rss_kib(a.process.pid), a.model()
-        crowd = subprocess.Popen([os.path.join(BIN, "h3_load"), "10.88.0.2", "4433", "16", "64",
+        crowd = spawn([os.path.join(BIN, "h3_load"), "10.88.0.2", "4433", "16", "64",
                                   "0", "500", "3", "-", model], stdout=subprocess.DEVNULL)
         slow = [SlowReader(model) for _ in range(16)]
         a.until(lambda: a.total("tandem_exchanges_open") >= 80, 20)
@@ -405,7 +413,7 @@ def cancelled_requests_give_everything_back():
         everything_is_back(a)
         fds, results = fd_count(a.process.pid), []
         begin = time.monotonic()
-        crowd = subprocess.Popen([os.path.join(BIN, "h3_load"), "10.88.0.2", "4433", "8",
+        crowd = spawn([os.path.join(BIN, "h3_load"), "10.88.0.2", "4433", "8",
                                   str(COUNT // 2), "10", "12", "7", "-", a.model()], stdout=subprocess.PIPE,
                                  text=True)
         threads = [threading.Thread(target=cancel_http1, args=(a.model(), COUNT // 8, i, results))
