@@ -35,4 +35,5 @@ function(tdm_cuda_objects room)
     CUDA_STANDARD 17 CUDA_STANDARD_REQUIRED ON CUDA_RUNTIME_LIBRARY Static
     POSITION_INDEPENDENT_CODE ON)
   target_sources(tdm_${room} PRIVATE $<TARGET_OBJECTS:tdm_${room}_device>)
+  add_dependencies(shipped tdm_${room})
 endfunction()

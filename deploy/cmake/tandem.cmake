@@ -9,6 +9,8 @@ set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 
 set(TDM_SANITIZE "" CACHE STRING "Sanitizers for every target: address,undefined or thread")
 set(TDM_GPU AUTO CACHE STRING "CUDA backend: AUTO (if nvcc is found), ON or OFF")
+set(TDM_MODEL_DIR ${CMAKE_SOURCE_DIR}/build/models CACHE PATH
+  "Where deploy/fetch/smollm2 put the demo model; tests that need it are skipped without")
 option(TDM_FUZZ "Build the libFuzzer targets (clang)" OFF)
 option(TDM_COVERAGE "Count lines and branches with gcov" OFF)
 
@@ -60,18 +62,6 @@ endfunction()
 function(tdm_module room)
   cmake_parse_arguments(M "" "" "SOURCES;HEADERS;DEPS;PKG;LIBS" ${ARGN})
   tdm_arrow_check(${room} ${M_DEPS})
-  foreach(f ${M_SOURCES} ${M_HEADERS}) # BRINGUP
-    if(NOT EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/${f} AND NOT IS_ABSOLUTE ${f}) # BRINGUP
-      message(WARNING "bring-up: ${room} lacks ${f}, room left out") # BRINGUP
-      return() # BRINGUP
-    endif() # BRINGUP
-  endforeach() # BRINGUP
-  foreach(dep ${M_DEPS}) # BRINGUP
-    if(NOT TARGET tdm_${dep}) # BRINGUP
-      message(WARNING "bring-up: ${room} waits for ${dep}, room left out") # BRINGUP
-      return() # BRINGUP
-    endif() # BRINGUP
-  endforeach() # BRINGUP
   if(NOT M_SOURCES)
     file(CONFIGURE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/${room}_empty.c
       CONTENT "typedef int tdm_${room}_has_headers_only_t;\n")
@@ -106,12 +96,6 @@ endfunction()
 # tells the program.
 function(tdm_program name row)
   cmake_parse_arguments(P "" "" "SOURCES;DEPS;PKG;LIBS" ${ARGN})
-  foreach(dep ${P_DEPS}) # BRINGUP
-    if(NOT TARGET tdm_${dep} AND NOT dep STREQUAL "kernels_cuda") # BRINGUP
-      message(WARNING "bring-up: ${name} waits for ${dep}") # BRINGUP
-      return() # BRINGUP
-    endif() # BRINGUP
-  endforeach() # BRINGUP
   set(foreign ${P_DEPS})
   list(REMOVE_ITEM foreign ${row}) # a program may use the room it stands in
   tdm_arrow_check(${row} ${foreign})
@@ -134,6 +118,7 @@ function(tdm_program name row)
   endforeach()
   target_link_libraries(${name} PRIVATE ${P_LIBS})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
+  add_dependencies(shipped ${name})
 endfunction()
 
 # tdm_test(<name> SOURCES f.c... LABELS host|dpdk|model|slow... [DEPS room...]
@@ -141,14 +126,12 @@ endfunction()
 # makes one cmocka program and one CTest entry of the same name.  A test
 # that lacks what it needs exits 77 and counts as skipped.  Label tsan puts
 # the program into target tsan_tests, built and run with ThreadSanitizer.
+# Target shipped: the programs, device code where nvcc is, and the tests
+# that the build that ships must pass (labels model and e2e).
 add_custom_target(tsan_tests)
+add_custom_target(shipped)
 function(tdm_test name)
   cmake_parse_arguments(T "" "TIMEOUT" "SOURCES;LABELS;DEPS;PKG;LIBS;ARGS" ${ARGN})
-  foreach(f ${T_SOURCES}) # BRINGUP
-    if(NOT EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/${f} AND NOT IS_ABSOLUTE ${f}) # BRINGUP
-      return() # BRINGUP
-    endif() # BRINGUP
-  endforeach() # BRINGUP
   foreach(dep ${T_DEPS})
     if(NOT TARGET tdm_${dep})
       return()
@@ -157,7 +140,8 @@ function(tdm_test name)
   add_executable(${name} ${T_SOURCES})
   target_link_libraries(${name} PRIVATE tdm_warnings tdm_base tdm_abi Threads::Threads cmocka m)
   target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR})
-  target_compile_definitions(${name} PRIVATE TDM_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
+  target_compile_definitions(${name} PRIVATE TDM_SOURCE_DIR="${CMAKE_SOURCE_DIR}"
+    TDM_MODEL_DIR="${TDM_MODEL_DIR}")
   foreach(dep ${T_DEPS})
     target_link_libraries(${name} PRIVATE tdm_${dep})
   endforeach()
@@ -175,5 +159,8 @@ function(tdm_test name)
     SKIP_RETURN_CODE 77)
   if("tsan" IN_LIST T_LABELS)
     add_dependencies(tsan_tests ${name})
+  endif()
+  if("model" IN_LIST T_LABELS)
+    add_dependencies(shipped ${name})
   endif()
 endfunction()
