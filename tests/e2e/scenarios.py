@@ -172,7 +172,8 @@ def overload_is_an_answer():
         for t in threads:
             t.join()
         print(counts)
-        assert counts[200] >= 6 and counts[429] > 0 and sum(counts.values()) == 40
+        # at worst all arrive before the first two get their slots: four wait, the rest is refused
+        assert counts[200] >= 4 and counts[429] > 0 and sum(counts.values()) == 40
         assert len(a.complete("after the storm", 4)) == 4
 
 
