@@ -238,7 +238,9 @@ def a_restart_ends_old_connections():
             a.process.wait()
         with Keyed("af_packet", {**settings, "quic.idle_ms": 3000}) as a:
             a.until(lambda: a.total("tandem_quic_answers_total", "reset") > 0, 20)
-            a.until(lambda: a.total("tandem_requests_total") > 10, 20)  # they came again
+            # They come again: with their next probe where the first answer found no neighbour
+            # entry yet, and probes are twice as far apart each time.
+            a.until(lambda: a.total("tandem_requests_total") > 10, 60)
             crowd.kill()
             crowd.wait()
             everything_is_back(a)
