@@ -35,7 +35,7 @@ def doors_agree():
             over_h3 = a.generate_h3(prompt, 24)
             # the model may end by itself over HTTP/3, where eos is not ignored
             assert over_h3 == whole[:len(over_h3)] and over_h3, (over_h3, whole)
-        chat = a.ctl("chat", "--max-tokens", "8", "hi")
+        chat = a.ctl("chat", "--temperature", "0", "--max-tokens", "8", "hi")
         assert chat.returncode == 0
         assert a.total("tandem_net_packets_total", 'direction="rx"') > 10
         for k in ("prefill", "decode"):
@@ -77,7 +77,7 @@ def a_client_that_leaves_frees_its_pages():
             c.close()
             a.until(lambda: used() == 0)
         p = subprocess.Popen([os.path.join(BIN, "tandemctl"), "generate", "--insecure",
-                              "--max-tokens", "3500", "leave me"], stdout=subprocess.DEVNULL,
+                              "--temperature", "0", "--max-tokens", "3500", "leave me"], stdout=subprocess.DEVNULL,
                              stderr=subprocess.DEVNULL)
         a.until(lambda: used() > 0)
         p.send_signal(signal.SIGKILL)  # silence: only the idle time-out can tell
@@ -301,9 +301,9 @@ def keys_are_asked_for():
                     assert (got.get("www-authenticate") == "Bearer") == (want == 401), path
             assert b'tandem_refusals_total{reason="auth"} 6' in a.get("/metrics", good)[1]
             assert a.get("/health")[0] == 200
-            r = a.ctl("generate", "--insecure", "--max-tokens", "4", "hi", check=False)
+            r = a.ctl("generate", "--insecure", "--temperature", "0", "--max-tokens", "4", "hi", check=False)
             assert r.returncode == 1 and "auth" in r.stderr, r
-            r = a.ctl("generate", "--insecure", "--key", "sesame", "--max-tokens", "4", "hi")
+            r = a.ctl("generate", "--insecure", "--key", "sesame", "--temperature", "0", "--max-tokens", "4", "hi")
             assert r.stdout.strip()
             assert b"sesame" not in a.get("/config", good)[1] and "sesame" not in a.log()
 
