@@ -6,11 +6,8 @@
 #include "appliance/base/log.h"
 #include "appliance/boot/house_private.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 static tdm_status_t open_model(tdm_house_t *h, tdm_error_t *err) {
     tdm_model_options_t options = {.flags = TDM_MODEL_SHAPE_ONLY};
@@ -38,39 +35,14 @@ static tdm_status_t open_keys(tdm_house_t *h, tdm_error_t *err) {
     return TDM_OK;
 }
 
-/* exec_program finds tandem-exec beside tandemd. */
-static tdm_status_t exec_program(tdm_house_t *h, tdm_error_t *err) {
-    char self[400];
-    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
-    if (n <= 0) return tdm_error_set(err, TDM_ERR_IO, "/proc/self/exe: %s", strerror(errno));
-    self[n] = 0;
-    *strrchr(self, '/') = 0;
-    (void)snprintf(h->exec_program, sizeof h->exec_program, "%s/tandem-exec", self);
-    if (access(h->exec_program, X_OK) == 0) return TDM_OK;
-    return tdm_error_set(err, TDM_ERR_NOT_FOUND, "%s: %s", h->exec_program, strerror(errno));
-}
-
 static tdm_status_t open_channel(tdm_house_t *h, tdm_error_t *err) {
     const tdm_config_t *c = h->config;
-    tdm_exec_spec_t spec = {
-        .backend = c->exec_backend,
-        .poll_mode = (uint32_t)h->sizing.poll_mode,
-        .config =
-            {
-                .kv_page_cnt = h->sizing.kv_page_cnt,
-                .kv_dtype = c->exec_kv_dtype,
-                .seq_max = h->sizing.seq_max,
-                .token_max = (uint32_t)c->sched_prefill_tokens,
-                .context_max = h->sizing.context_max,
-                .sm_cnt = h->sizing.sm_cnt,
-                .cpu_isa = c->exec_isa,
-            },
-    };
-    (void)snprintf(spec.model, sizeof spec.model, "%s", c->model_path);
+    tdm_exec_spec_t spec;
+    tdm_sizing_spec(c, &h->sizing, &spec);
     tdm_arena_kind_t kind = c->exec_huge_plans ? TDM_ARENA_SHARED_HUGE : TDM_ARENA_SHARED;
     tdm_status_t st = tdm_channel_open(&h->channel, kind, &spec, err);
     if (st != TDM_OK) return st;
-    st = exec_program(h, err);
+    st = tdm_supervisor_program(h->exec_program, sizeof h->exec_program, err);
     if (st != TDM_OK) return st;
     tdm_supervisor_config_t sup = {
         .program = c->exec_mode == 0 ? h->exec_program : NULL,

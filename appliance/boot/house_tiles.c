@@ -335,7 +335,8 @@ static tdm_status_t sched_profile(tdm_house_t *h, tdm_sched_live_t *live, tdm_er
     if (path[0] == 0) return TDM_OK;
     h->profile = malloc(sizeof *h->profile);
     if (!h->profile) return tdm_error_set(err, TDM_ERR_NOMEM, "%s: no memory", path);
-    tdm_status_t st = tdm_profile_read(path, h->model_name, NULL, &set, err);
+    const char *device = tdm_sizing_device(h->config, &h->machine);
+    tdm_status_t st = tdm_profile_read(path, h->model_name, device[0] ? device : NULL, &set, err);
     if (st == TDM_OK) st = tdm_profile_build(&set, &live->profile, h->profile, err);
     live->profile.table = h->profile;
     live->profile.is_measured = !set.is_model;

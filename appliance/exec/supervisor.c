@@ -16,6 +16,17 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+tdm_status_t tdm_supervisor_program(char *path, size_t path_sz, tdm_error_t *err) {
+    char self[400];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    if (n <= 0) return tdm_error_set(err, TDM_ERR_IO, "/proc/self/exe: %s", strerror(errno));
+    self[n] = 0;
+    *strrchr(self, '/') = 0;
+    (void)snprintf(path, path_sz, "%s/tandem-exec", self);
+    if (access(path, X_OK) == 0) return TDM_OK;
+    return tdm_error_set(err, TDM_ERR_NOT_FOUND, "%s: %s", path, strerror(errno));
+}
+
 void tdm_supervisor_init(tdm_supervisor_t *s, const tdm_supervisor_config_t *config,
                          tdm_channel_t *channel, tdm_life_t *life) {
     memset(s, 0, sizeof *s);

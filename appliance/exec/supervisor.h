@@ -68,6 +68,10 @@ typedef struct tdm_supervisor {
     tdm_error_t last;  /* why the last one ended */
 } tdm_supervisor_t;
 
+/* tdm_supervisor_program writes the path of tandem-exec, which stands
+   beside the running program.  NOT_FOUND where it does not. */
+TDM_MUST_USE tdm_status_t tdm_supervisor_program(char *path, size_t path_sz, tdm_error_t *err);
+
 /* tdm_supervisor_init ties channel and life, which outlive it. */
 void tdm_supervisor_init(tdm_supervisor_t *s, const tdm_supervisor_config_t *config,
                          tdm_channel_t *channel, tdm_life_t *life);

@@ -1,13 +1,44 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "appliance/boot/sizing.h"
+#include "appliance/sizing/sizing.h"
 
 #include "appliance/base/size.h"
 
+#include <ctype.h>
+#include <glob.h>
 #include <sched.h>
 #include <stdio.h>
+#include <string.h>
+
+/* named copies what follows the colon of the first line that begins with
+   key; "" where the file has none. */
+static void named(const char *path, const char *key, char *out, size_t out_sz) {
+    char line[256];
+    FILE *f = fopen(path, "re");
+    out[0] = 0;
+    while (f && !out[0] && fgets(line, sizeof line, f)) {
+        char *value = strchr(line, ':');
+        if (!value || strncmp(line, key, strlen(key)) != 0) continue;
+        value += 1 + strspn(value + 1, " \t");
+        value[strcspn(value, "\n")] = 0;
+        for (char *p = value; *p; p++)
+            if (!isprint((unsigned char)*p)) *p = '?';
+        (void)snprintf(out, out_sz, "%s", value);
+    }
+    if (f) (void)fclose(f);
+}
+
+static void name_devices(tdm_machine_t *machine) {
+    glob_t found = {0};
+    named("/proc/cpuinfo", "model name", machine->cpu, sizeof machine->cpu);
+    machine->gpu[0] = 0;
+    if (glob("/proc/driver/nvidia/gpus/*/information", 0, NULL, &found) == 0)
+        named(found.gl_pathv[0], "Model", machine->gpu, sizeof machine->gpu);
+    globfree(&found);
+}
 
 void tdm_machine_read(tdm_machine_t *machine) {
     cpu_set_t set;
+    name_devices(machine);
     machine->core_cnt = 1;
     if (sched_getaffinity(0, sizeof set, &set) == 0) machine->core_cnt = (uint32_t)CPU_COUNT(&set);
     machine->memory_free_sz = UINT64_C(1) << 30;
@@ -71,4 +102,26 @@ tdm_status_t tdm_sizing_make(const tdm_config_t *c, const tdm_shape_t *shape,
         .poll_mode = poll_mode(c, machine->core_cnt, sms),
     };
     return TDM_OK;
+}
+
+const char *tdm_sizing_device(const tdm_config_t *c, const tdm_machine_t *machine) {
+    return c->exec_backend == TDM_EXEC_BACKEND_CPU ? machine->cpu : machine->gpu;
+}
+
+void tdm_sizing_spec(const tdm_config_t *c, const tdm_sizing_t *sizing, tdm_exec_spec_t *spec) {
+    *spec = (tdm_exec_spec_t){
+        .backend = c->exec_backend,
+        .poll_mode = (uint32_t)sizing->poll_mode,
+        .config =
+            {
+                .kv_page_cnt = sizing->kv_page_cnt,
+                .kv_dtype = c->exec_kv_dtype,
+                .seq_max = sizing->seq_max,
+                .token_max = (uint32_t)c->sched_prefill_tokens,
+                .context_max = sizing->context_max,
+                .sm_cnt = sizing->sm_cnt,
+                .cpu_isa = c->exec_isa,
+            },
+    };
+    (void)snprintf(spec->model, sizeof spec->model, "%s", c->model_path);
 }

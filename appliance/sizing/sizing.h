@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TDM_BOOT_SIZING_H
-#define TDM_BOOT_SIZING_H
+#ifndef TDM_SIZING_SIZING_H
+#define TDM_SIZING_SIZING_H
 
 /* What "0" and "auto" in the configuration come to on this machine with
    this model.  Pure: the machine's numbers are arguments. */
 
 #include "appliance/abi/model.h"
 #include "appliance/config/config.h"
+#include "appliance/exec/channel.h"
 #include "appliance/ring/poll.h"
 
 typedef struct tdm_machine {
     uint32_t core_cnt;       /* usable by this process */
     uint64_t memory_free_sz; /* bytes that can be had without swapping */
+    char cpu[96];            /* model name of the processor */
+    char gpu[96];            /* of the first GPU; empty: the driver shows none */
 } tdm_machine_t;
 
 typedef struct tdm_sizing {
@@ -23,7 +26,8 @@ typedef struct tdm_sizing {
     tdm_poll_mode_t poll_mode;
 } tdm_sizing_t;
 
-/* tdm_machine_read asks the kernel: affinity and MemAvailable. */
+/* tdm_machine_read asks the kernel: affinity, MemAvailable, and the names
+   of processor and GPU (/proc/cpuinfo, /proc/driver/nvidia). */
 void tdm_machine_read(tdm_machine_t *machine);
 
 /* tdm_sizing_make: LIMIT where the KV pool, asked for or found, does not
@@ -32,4 +36,11 @@ TDM_MUST_USE tdm_status_t tdm_sizing_make(const tdm_config_t *config, const tdm_
                                           const tdm_machine_t *machine, tdm_sizing_t *out,
                                           tdm_error_t *err);
 
-#endif /* TDM_BOOT_SIZING_H */
+/* tdm_sizing_device names what computes, as a latency profile is keyed:
+   the processor or the GPU, by exec.backend. */
+const char *tdm_sizing_device(const tdm_config_t *config, const tdm_machine_t *machine);
+
+/* tdm_sizing_spec fills what the executor process is told. */
+void tdm_sizing_spec(const tdm_config_t *config, const tdm_sizing_t *sizing, tdm_exec_spec_t *spec);
+
+#endif /* TDM_SIZING_SIZING_H */
