@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "scheduler/draft_private.h"
 
+#include "appliance/base/clock.h"
+
 #include <string.h>
 
 /* ALIGN: a slice that the limit cuts ends on a multiple of 16 tokens, the
@@ -37,10 +39,18 @@ static int64_t start_ns(const tdm_sched_t *s) {
     return TDM_MAX(s->now_ns, s->flight_ns + s->flight[0].record.predicted_ns);
 }
 
+/* limit_by keeps the tighter limit and whose it is. */
+static void limit_by(tdm_draft_t *d, int64_t *limit_ns, uint32_t slo_class, int64_t own_ns) {
+    if (own_ns >= *limit_ns) return;
+    *limit_ns = own_ns;
+    d->limit_class = slo_class;
+}
+
 /* draft_decodes sums the decodes and takes the tightest limit among them
    as the iteration's. */
 static void draft_decodes(const tdm_sched_t *s, tdm_draft_t *d) {
     int64_t limit = INT64_MAX, start = start_ns(s);
+    d->limit_class = TDM_SLO_CLASS_MAX;
     for (uint32_t i = 0; i < TDM_MIN(TDM_SCHED_AHEAD, s->sizes.seq_max); i++)
         if (s->slot_seq[i] != TDM_SEQ_NONE) __builtin_prefetch(&s->seq[s->slot_seq[i]], 1);
     for (uint32_t i = 0; i < s->sizes.seq_max; i++) {
@@ -53,11 +63,11 @@ static void draft_decodes(const tdm_sched_t *s, tdm_draft_t *d) {
         d->load.kv_max = TDM_MAX(d->load.kv_max, (uint64_t)q->pos + 1u);
         d->decode_of[q->slo_class]++;
         if (s->live.class_of[q->slo_class].burst_ns > 0)
-            limit = TDM_MIN(limit, slack_ns(s, q, start));
+            limit_by(d, &limit, q->slo_class, slack_ns(s, q, start));
     }
     for (uint32_t k = 0; k < TDM_SLO_CLASS_MAX; k++)
         if (d->decode_of[k] > 0 && s->live.class_of[k].burst_ns == 0)
-            limit = TDM_MIN(limit, s->live.class_of[k].gap_ns);
+            limit_by(d, &limit, k, s->live.class_of[k].gap_ns);
     int64_t host = TDM_MAX((int64_t)s->cap.host_ns, s->live.host_gap_ns);
     d->limit_ns = d->load.decode_cnt ? limit - host : s->live.prefill_limit_ns;
 }
@@ -127,7 +137,9 @@ static void start(tdm_sched_t *s, tdm_draft_t *d, uint32_t idx) {
     s->stats.waiting_of[q->slo_class]--;
     s->stats.running_of[q->slo_class]++;
     d->start_class[d->start_cnt] = q->slo_class;
-    d->start_wait_ns[d->start_cnt++] = s->now_ns - q->accepted_ns;
+    int64_t wait_ns = s->now_ns - q->accepted_ns;
+    d->start_wait_ns[d->start_cnt++] = wait_ns;
+    q->wait_us = (uint32_t)TDM_MIN(wait_ns / TDM_NS_PER_US, (int64_t)UINT32_MAX);
     if (d->ward == idx) d->ward = find_ward(s);
 }
 

@@ -22,11 +22,12 @@ typedef struct tdm_pick {
 typedef struct tdm_draft {
     tdm_load_t load;
     uint32_t decode_of[TDM_SLO_CLASS_MAX];
-    int64_t limit_ns;   /* of the iteration's time */
-    int64_t budget_ns;  /* of its predicted time */
-    uint32_t token_max; /* of its prefill tokens */
-    tdm_route_t both;   /* of hybrids */
-    double token_ns;    /* for slack */
+    int64_t limit_ns;     /* of the iteration's time */
+    uint32_t limit_class; /* whose gap that is; TDM_SLO_CLASS_MAX: nobody's */
+    int64_t budget_ns;    /* of its predicted time */
+    uint32_t token_max;   /* of its prefill tokens */
+    tdm_route_t both;     /* of hybrids */
+    double token_ns;      /* for slack */
     uint32_t pick_cnt;
     tdm_reason_t cap;
     tdm_reason_t blocked[TDM_QUEUE_CNT]; /* why its next WAITING cannot start */

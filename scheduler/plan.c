@@ -114,6 +114,7 @@ static void write_record(tdm_sched_t *s, const tdm_draft_t *d, const tdm_plan_t 
                                      .fallback = (uint16_t)plan->reason,
                                      .planned_ns = s->now_ns,
                                      .limit_ns = plan->limit_ns,
+                                     .limit_class = d->limit_class,
                                      .predicted_ns = plan->predicted_ns,
                                      .decode_cnt = plan->decode_cnt,
                                      .slice_cnt = plan->slice_cnt,

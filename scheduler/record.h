@@ -44,7 +44,7 @@ typedef struct tdm_sched_record {
     uint32_t is_outside;  /* 1: the profile's table was extrapolated */
     double quantile;      /* actual over predicted that the plan allowed for */
     uint32_t start_cnt;   /* sequences that left WAITING for this plan */
-    uint32_t reserved;
+    uint32_t limit_class; /* whose gap set limit_ns; TDM_SLO_CLASS_MAX: nothing decodes */
     uint16_t start_class[TDM_PLAN_SLICE_MAX];  /* of each, its class of service */
     int64_t start_wait_ns[TDM_PLAN_SLICE_MAX]; /* and its time in WAITING */
 } tdm_sched_record_t;

@@ -51,7 +51,8 @@ static void take(tdm_sched_t *s, uint32_t idx, int32_t token, uint32_t flags, ui
                          .flags = is_stop ? TDM_EVENT_FLAG_STOP_ID : 0u,
                          .token = token,
                          .index = q->out_cnt,
-                         .iteration_ns = end_ns};
+                         .iteration_ns = end_ns,
+                         .start_ns = q->accepted_ns + (int64_t)q->wait_us * TDM_NS_PER_US};
     tdm_sched_push(s, q->api, &event);
     q->out_cnt++;
     s->stats.output_tokens++;

@@ -74,7 +74,7 @@ typedef struct tdm_seq {
     uint32_t death_cnt;   /* executor lives it ended in */
     uint32_t death_epoch; /* counted for this epoch already */
     uint32_t fed_cnt;     /* positions planned in earlier executor lives */
-    uint32_t reserved;
+    uint32_t wait_us;     /* it was WAITING for so long, at most UINT32_MAX */
 } tdm_seq_t;
 
 /* tdm_seq_may says whether the table above has the arrow from -> to. */

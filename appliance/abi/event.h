@@ -27,7 +27,7 @@ typedef enum tdm_finish {
     TDM_FINISH_CNT
 } tdm_finish_t;
 
-/* 40 bytes; one element of an event lane. */
+/* 48 bytes; one element of an event lane. */
 typedef struct tdm_event {
     tdm_handle_t handle; /* the request's */
     uint16_t kind;       /* tdm_event_kind_t */
@@ -39,6 +39,7 @@ typedef struct tdm_event {
     uint32_t retry_after_ms;
     uint32_t cached_cnt;  /* prompt tokens served from the prefix cache; on ACCEPTED */
     int64_t iteration_ns; /* end of the iteration that made the token; 0 otherwise */
+    int64_t start_ns;     /* of a TOKEN: the plan that first worked on the request; else 0 */
 } tdm_event_t;
 
 #define TDM_EVENT_FLAG_STOP_ID 1u /* this TOKEN is a stop id: api does not print it */

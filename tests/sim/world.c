@@ -134,6 +134,8 @@ static void see_token(world_t *w, world_client_t *c, const tdm_event_t *e) {
     if (e->token != token) wrong(w, "request %u: token %u is not its own", c->id, e->index);
     if (((e->flags & TDM_EVENT_FLAG_STOP_ID) != 0) != ((flags & TDM_SAMPLE_STOP_ID) != 0))
         wrong(w, "request %u: stop flag lost", c->id);
+    if (e->start_ns < c->request.arrival_ns || e->start_ns >= e->iteration_ns)
+        wrong(w, "request %u: token %u before its request began", c->id, e->index);
     if (c->first_ns == 0) c->first_ns = w->now_ns;
     if (c->out_cnt > 0) c->gap_ns = TDM_MAX(c->gap_ns, w->now_ns - c->last_ns);
     c->last_ns = w->now_ns;

@@ -131,12 +131,16 @@ static void the_time_limit_cuts_prefill_and_not_decodes(void **state) {
 
 static void the_tightest_class_sets_the_limit(void **state) {
     (void)state;
-    decode_some(1, 100, 3);
+    ask(20, 100, 3);
+    world_turn(&w);
+    assert_int_equal(w.record.limit_class, TDM_SLO_CLASS_MAX);
     world_turn(&w);
     assert_true(w.plan->limit_ns == w.live.class_of[3].gap_ns);
+    assert_int_equal(w.record.limit_class, 3);
     decode_some(2, 100, 1);
     world_turn(&w);
     assert_true(w.plan->limit_ns == w.live.class_of[1].gap_ns);
+    assert_int_equal(w.record.limit_class, 1);
 }
 
 static void decodes_over_the_limit_stop_prefill_until_it_starves(void **state) {
