@@ -26,9 +26,14 @@
    the data alone, and partials are folded in split order by whichever CTA
    finishes last.  Grid size, SM and time do not enter.
 
+   Variants.  Several kernels stand behind the door; plan->variant is the
+   one that a plan is for.  PORTABLE and HOPPER fuse; PLAIN runs the halves
+   apart, slowly, on what the others do not take (fp8 KV, head_dim 96 and
+   256, large groups, very long contexts).
+
    Unsupported is a value: plan->reason holds the first TDM_FALLBACK_* that
-   forbids the fused kernel, and plan->route what can run instead
-   (TDM_ROUTE_IDLE where these kernels do not take the shape at all). */
+   forbids the fused kernel, and plan->route and plan->variant what can run
+   instead (TDM_ROUTE_IDLE where no kernel takes the shape at all). */
 
 #include "kernels/include/attention.h"
 
@@ -51,8 +56,18 @@ typedef struct tdm_gpu {
 typedef enum tdm_pod_dtype {
     TDM_POD_BF16, /* q, out, K and V */
     TDM_POD_F16,
-    TDM_POD_DTYPE_CNT
+    TDM_POD_DTYPE_CNT,
+    TDM_POD_E4M3 = TDM_POD_DTYPE_CNT /* K and V alone: fp8, one scale per layer and KV head */
 } tdm_pod_dtype_t;
+
+/* tdm_pod_variant_t: the kernels behind the door, the best last. */
+typedef enum tdm_pod_variant {
+    TDM_POD_VARIANT_NONE,     /* nothing takes it */
+    TDM_POD_VARIANT_PLAIN,    /* kernels/attention/plain: the halves apart, anything */
+    TDM_POD_VARIANT_PORTABLE, /* kernels/attention/portable: mma.sync, sm_80 and later */
+    TDM_POD_VARIANT_HOPPER,   /* kernels/attention/hopper: wgmma and TMA, sm_90 */
+    TDM_POD_VARIANT_CNT
+} tdm_pod_variant_t;
 
 /* tdm_pod_shape_t is what all layers of a model share. */
 typedef struct tdm_pod_shape {
@@ -60,7 +75,7 @@ typedef struct tdm_pod_shape {
     uint32_t nhead_kv;
     uint32_t head_dim;
     uint32_t dtype;    /* tdm_pod_dtype_t */
-    uint32_t kv_dtype; /* tdm_pod_dtype_t; equal to dtype */
+    uint32_t kv_dtype; /* tdm_pod_dtype_t; equal to dtype, or TDM_POD_E4M3 */
     uint32_t page_tok; /* tokens of a KV page: 16, 32, 64 or 128 */
     uint32_t feature;  /* sliding window, soft cap, ...: none is taken, so 0 */
 } tdm_pod_shape_t;
@@ -71,7 +86,7 @@ typedef struct tdm_pod_shape {
 typedef enum tdm_pod_tile {
     TDM_POD_TILE_WIDE2, /* 128 rows, 64 keys, 2 stages, 2 CTAs per SM */
     TDM_POD_TILE_WIDE1, /* 128 rows, 64 keys, 1 stage, 2 CTAs per SM */
-    TDM_POD_TILE_SLIM,  /* 64 rows, 64 keys, 1 stage, 4 CTAs per SM where they fit */
+    TDM_POD_TILE_SLIM,  /* 64 rows, 32 keys, 2 stages, 4 CTAs per SM where they fit */
     TDM_POD_TILE_CNT,
     TDM_POD_TILE_AUTO = TDM_POD_TILE_CNT /* the planner's choice */
 } tdm_pod_tile_t;
@@ -87,7 +102,7 @@ typedef struct tdm_pod_tile_info {
 static inline tdm_pod_tile_info_t tdm_pod_tile_info(uint32_t tile) {
     const tdm_pod_tile_info_t wide2 = {128, 64, 2, 2};
     const tdm_pod_tile_info_t wide1 = {128, 64, 1, 2};
-    const tdm_pod_tile_info_t slim = {64, 64, 1, 4};
+    const tdm_pod_tile_info_t slim = {64, 32, 2, 4};
     return tile == TDM_POD_TILE_WIDE2 ? wide2 : tile == TDM_POD_TILE_WIDE1 ? wide1 : slim;
 }
 
@@ -97,11 +112,34 @@ static inline uint32_t tdm_pod_tile_smem(uint32_t tile, uint32_t head_dim) {
     return (t.row + 2 * t.stage * t.key) * head_dim * 2;
 }
 
+/* The plain kernels' tile: 64 rows, 32 keys, one stage. */
+#define TDM_POD_PLAIN_ROW         64u
+#define TDM_POD_PLAIN_KEY         32u
+#define TDM_POD_PLAIN_CONTEXT_MAX (1u << 22) /* tokens of a sequence */
+
+/* tdm_pod_plain_smem: bytes of shared memory of one of their CTAs; rows of
+   96 elements lie 128 apart. */
+static inline uint32_t tdm_pod_plain_smem(uint32_t head_dim) {
+    uint32_t dim = head_dim == 96 ? 128 : head_dim;
+    return (TDM_POD_PLAIN_ROW + 2 * TDM_POD_PLAIN_KEY) * dim * 2;
+}
+
 typedef enum tdm_pod_policy {
     TDM_POD_POLICY_STICKY,       /* roles kept until a kind runs out */
     TDM_POD_POLICY_PROPORTIONAL, /* turns in the ratio of the CTAs' work left */
     TDM_POD_POLICY_EVEN,         /* turns one to one */
 } tdm_pod_policy_t;
+
+/* tdm_pod_state_t is what a running system has learnt about its kernels
+   (kernels/plan/health.h keeps it); all zero: nothing bad. */
+typedef struct tdm_pod_state {
+    uint32_t driver;                        /* cudaDriverGetVersion; 0: not asked, new enough */
+    uint32_t is_graph_missing;              /* launches are replays, and none fits this batch */
+    uint32_t unfit[TDM_POD_VARIANT_CNT];    /* TDM_FALLBACK_self_test_failed, _quarantined,
+                                               _kernel_error or _watchdog; 0: fit */
+    uint32_t strike[TDM_POD_VARIANT_CNT];   /* how often it was paused */
+    uint64_t until_it[TDM_POD_VARIANT_CNT]; /* iteration that ends a pause */
+} tdm_pod_state_t;
 
 /* tdm_pod_config_t: bounds, and the knobs of a plan.  A zero knob means
    the planner's choice. */
@@ -117,6 +155,8 @@ typedef struct tdm_pod_config {
     uint32_t decode_split_tok;    /* keys of a full decode item, a multiple of 64 */
     uint32_t prefill_split_max;   /* most splits of a prefill tile; 1: none */
     uint32_t is_off;              /* the operator wants no fused launches */
+    uint32_t variant;             /* the best tdm_pod_variant_t to take; 0: any */
+    tdm_pod_state_t state;        /* may change between builds */
 } tdm_pod_config_t;
 
 #define TDM_POD_ITEM_DEFAULT       65536u
@@ -166,11 +206,13 @@ typedef struct tdm_pod_head {
 
 /* tdm_pod_plan_t is what a build says besides the blob. */
 typedef struct tdm_pod_plan {
-    uint32_t route;  /* tdm_route_t to run */
-    uint32_t reason; /* TDM_FALLBACK_* where a hybrid batch is not fused, else 0 */
-    uint32_t tile;   /* tdm_pod_tile_t */
-    uint32_t cta_sm; /* CTAs that an SM holds at once */
-    uint32_t grid;   /* CTAs of a launch */
+    uint32_t route;    /* tdm_route_t to run */
+    uint32_t reason;   /* TDM_FALLBACK_* where a hybrid batch is not fused, else 0 */
+    uint32_t variant;  /* tdm_pod_variant_t */
+    uint32_t tile;     /* tdm_pod_tile_t, of the portable variant */
+    uint32_t tile_row; /* packed rows of a full prefill item */
+    uint32_t cta_sm;   /* CTAs that an SM holds at once */
+    uint32_t grid;     /* CTAs of a launch */
     uint32_t smem_sz;
     uint32_t item_cnt[TDM_KIND_CNT];
     uint32_t merge_cnt;
@@ -197,11 +239,13 @@ typedef struct tdm_pod_layer {
     const void *q;              /* [row_cnt][nhead_q][head_dim] */
     void *out;                  /* [row_cnt][nhead_q][head_dim] */
     float *lse;                 /* [row_cnt][nhead_q] natural log, or NULL */
-    const void *k_pool;         /* [page][nhead_kv][page_tok][head_dim] */
-    const void *v_pool;         /* [page][nhead_kv][page_tok][head_dim] */
+    const void *k_pool;         /* [page][nhead_kv][page_tok][head_dim] of kv_dtype */
+    const void *v_pool;         /* [page][nhead_kv][page_tok][head_dim] of kv_dtype */
     const uint32_t *page_table; /* [slot][table_stride] */
     uint32_t table_stride;
     float scale;
+    const float *k_scale; /* [nhead_kv] of TDM_POD_E4M3: a key is its code times this */
+    const float *v_scale; /* [nhead_kv] likewise; else NULL */
 } tdm_pod_layer_t;
 
 /* How the two halves of one launch meet. */
@@ -213,6 +257,10 @@ typedef enum tdm_pod_way {
     TDM_POD_WAY_HFUSE,      /* one launch, roles fixed by CTA number, no stealing */
     TDM_POD_WAY_PREFILL,    /* the prefill half alone */
     TDM_POD_WAY_DECODE,     /* the decode half alone */
+    TDM_POD_WAY_HFUSE_WARP, /* one launch, 4 warps of each CTA prefill and 4 decode: for comparison
+                             */
+    TDM_POD_WAY_INTRA,      /* one launch, each warp a prefill step and a decode step in turn:
+                               simple form, for comparison; plans of TDM_POD_TILE_SLIM */
     TDM_POD_WAY_CNT
 } tdm_pod_way_t;
 
@@ -256,7 +304,9 @@ TDM_MUST_USE int tdm_pod_upload(tdm_pod_t *pod, const tdm_pod_plan_t *plan,
 
 /* tdm_pod_launch runs one layer.  grid 0 means plan->grid; any other grid
    gives the same bits.  The second stream is used by STREAMS only, which
-   fork from and join to the first by events, so all can be captured. */
+   fork from and join to the first by events, so all can be captured.
+   cudaErrorNotSupported: this way does not take this plan on this device
+   (PLAIN takes SERIAL, PREFILL and DECODE). */
 TDM_MUST_USE int tdm_pod_launch(tdm_pod_t *pod, const tdm_pod_plan_t *plan,
                                 const tdm_pod_layer_t *layer, uint32_t way, uint32_t grid,
                                 struct CUstream_st *stream);

@@ -151,7 +151,8 @@ static void place(work_t *w, uint32_t kind) {
         uint32_t first = w->merge_cnt;
         uint32_t most = place_merges(w, kind, s);
         tile_t t = {0};
-        if (kind == TDM_KIND_DECODE && tdm_pod_tile_next(w, &w->seq[s], &t)) { /* one tile */
+        int is_one = kind == TDM_KIND_DECODE && w->group <= w->tile_row;
+        if (is_one && tdm_pod_tile_next(w, &w->seq[s], &t)) { /* one tile */
             uint32_t merge = most > 1 ? first : TDM_POD_NO_MERGE;
             for (uint32_t i = 0; i < most; i++) place_piece(w, kind, &t, s, merge, i);
             continue;
@@ -196,7 +197,8 @@ static void count_work(work_t *w) {
             p->row_cnt = TDM_MAX(p->row_cnt, q->row + q->cnt);
         }
         p->kind_flops[kind] = 4u * visible * m->nhead_q * m->head_dim;
-        p->kind_bytes[kind] = 4u * key_cnt * m->nhead_kv * m->head_dim;
+        uint64_t elem_sz = m->kv_dtype == TDM_POD_E4M3 ? 1 : 2;
+        p->kind_bytes[kind] = 2u * elem_sz * key_cnt * m->nhead_kv * m->head_dim;
         p->flops += p->kind_flops[kind];
         float mma_us = (float)p->kind_flops[kind] / w->config->gpu.mma_tflops * 1e-6f;
         float hbm_us = (float)p->kind_bytes[kind] / w->config->gpu.hbm_gbs * 1e-3f;
@@ -204,23 +206,30 @@ static void count_work(work_t *w) {
     }
 }
 
-/* The first reason that the sequences give. */
-static uint32_t seq_gate(const work_t *w, uint32_t prefill_cnt, uint32_t decode_cnt) {
+/* The first reason that the sequences give; turns *variant to one that
+   takes them. */
+static uint32_t seq_gate(const work_t *w, uint32_t prefill_cnt, uint32_t decode_cnt,
+                         uint32_t *variant) {
     uint64_t tok = 0;
-    uint32_t reason = TDM_REASON_NONE;
+    uint32_t longest = 0;
     for (uint32_t s = 0; s < prefill_cnt + decode_cnt; s++) {
-        if (w->seq[s].kv_cnt > TDM_CONTEXT_MAX) return TDM_FALLBACK_context_limit;
+        longest = TDM_MAX(longest, w->seq[s].kv_cnt);
         tok += s < prefill_cnt ? w->seq[s].cnt : 0;
     }
+    int is_plain = longest <= TDM_POD_PLAIN_CONTEXT_MAX &&
+                   !tdm_pod_variant_gate(w->config, TDM_POD_VARIANT_PLAIN);
     if (tok > TDM_POD_TOKEN_MAX || prefill_cnt + decode_cnt > w->config->seq_max) {
-        reason = TDM_FALLBACK_chunk_limit;
+        *variant = TDM_POD_VARIANT_NONE;
+    } else if (longest > TDM_CONTEXT_MAX) {
+        *variant = is_plain ? TDM_POD_VARIANT_PLAIN : TDM_POD_VARIANT_NONE;
     }
-    return reason;
+    if (longest > TDM_CONTEXT_MAX) return TDM_FALLBACK_context_limit;
+    return *variant ? (uint32_t)TDM_REASON_NONE : (uint32_t)TDM_FALLBACK_chunk_limit;
 }
 
 /* The widest tile that leaves two CTAs an SM, else the one that fits at
    all; a forced one as it is. */
-static void choose_tile(work_t *w) {
+static void choose_portable_tile(work_t *w) {
     const tdm_pod_config_t *c = w->config;
     tdm_pod_plan_t *p = w->plan;
     for (uint32_t least = 2; least > 0 && p->cta_sm == 0; least--) {
@@ -232,9 +241,23 @@ static void choose_tile(work_t *w) {
             p->cta_sm = fit;
         }
     }
-    p->grid = p->cta_sm * c->gpu.sm_cnt;
     p->smem_sz = tdm_pod_tile_smem(p->tile, c->shape.head_dim);
-    w->tile_row = tdm_pod_tile_info(p->tile).row;
+    p->tile_row = tdm_pod_tile_info(p->tile).row;
+}
+
+static void choose_tile(work_t *w) {
+    const tdm_pod_config_t *c = w->config;
+    tdm_pod_plan_t *p = w->plan;
+    if (p->variant == TDM_POD_VARIANT_PLAIN) {
+        p->tile = TDM_POD_TILE_CNT;
+        p->cta_sm = tdm_pod_plain_fit(&c->gpu, c->shape.head_dim);
+        p->smem_sz = tdm_pod_plain_smem(c->shape.head_dim);
+        p->tile_row = TDM_POD_PLAIN_ROW;
+    } else {
+        choose_portable_tile(w);
+    }
+    p->grid = p->cta_sm * c->gpu.sm_cnt;
+    w->tile_row = p->tile_row;
 }
 
 static uint64_t hash_words(uint64_t h, const void *data, uint64_t sz) {
@@ -300,6 +323,7 @@ static int build_items(work_t *w, uint32_t seq_cnt, int is_fused, void *blob) {
     w->span[TDM_KIND_PREFILL] = tdm_pod_prefill_span(w, is_fused);
     w->span[TDM_KIND_DECODE] = tdm_pod_decode_span(w, is_fused);
     for (uint32_t kind = 0; kind < TDM_KIND_CNT; kind++) {
+        w->span[kind] = TDM_MIN(w->span[kind], COST_MAX); /* the buckets end there */
         if (!size_kind(w, kind)) return 0;
     }
     lay_out(w, seq_cnt, blob);
@@ -323,11 +347,12 @@ void tdm_pod_plan_build(const tdm_pod_config_t *config, const tdm_attn_seq_t *se
     w.merge_cnt = 0;
     w.part_float_cnt = 0;
     *plan = (tdm_pod_plan_t){.route = TDM_ROUTE_IDLE};
-    int is_runnable;
-    plan->reason = tdm_pod_gate(config, &is_runnable);
-    uint32_t limit = seq_gate(&w, prefill_cnt, decode_cnt);
-    if (limit && !plan->reason) plan->reason = limit;
-    if (!is_runnable || limit) return;
+    plan->reason = tdm_pod_gate(config, &plan->variant);
+    if (plan->variant) {
+        uint32_t limit = seq_gate(&w, prefill_cnt, decode_cnt, &plan->variant);
+        if (limit && (!plan->reason || limit < plan->reason)) plan->reason = limit;
+    }
+    if (!plan->variant) return;
 
     w.group = config->shape.nhead_q / config->shape.nhead_kv;
     choose_tile(&w);
@@ -342,5 +367,6 @@ void tdm_pod_plan_build(const tdm_pod_config_t *config, const tdm_attn_seq_t *se
     plan->key = hash_words(0, &config->shape, sizeof config->shape);
     plan->key = hash_words(plan->key, seq, (prefill_cnt + decode_cnt) * sizeof *seq);
     plan->key = hash_words(plan->key, w.span, sizeof w.span);
+    plan->key = hash_words(plan->key, &plan->variant, sizeof plan->variant);
     plan->key = hash_words(plan->key, &plan->tile, sizeof plan->tile);
 }

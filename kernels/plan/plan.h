@@ -31,9 +31,13 @@ void tdm_pod_config_fill(tdm_pod_config_t *config);
 
 /* tdm_pod_gate: the first TDM_FALLBACK_* that forbids a fused launch of
    this shape on this device, in the order of reasons.def, or
-   TDM_REASON_NONE.  *is_runnable_out says whether these kernels can run
-   the halves apart. */
-uint32_t tdm_pod_gate(const tdm_pod_config_t *config, int *is_runnable_out);
+   TDM_REASON_NONE.  *variant_out is the best variant that runs the halves,
+   TDM_POD_VARIANT_NONE where none does. */
+uint32_t tdm_pod_gate(const tdm_pod_config_t *config, uint32_t *variant_out);
+
+/* tdm_pod_variant_gate: the first reason that this variant cannot run the
+   shape on the device at all, or TDM_REASON_NONE. */
+uint32_t tdm_pod_variant_gate(const tdm_pod_config_t *config, uint32_t variant);
 
 /* tdm_pod_layer_gate: the reason that a layer's tensors give
    (TDM_FALLBACK_alignment: one is not 16-byte aligned), or
@@ -42,6 +46,9 @@ uint32_t tdm_pod_layer_gate(const tdm_pod_layer_t *layer);
 
 /* tdm_pod_tile_fit: CTAs of the tile that an SM holds; 0: none. */
 uint32_t tdm_pod_tile_fit(const tdm_gpu_t *gpu, uint32_t tile, uint32_t head_dim);
+
+/* tdm_pod_plain_fit: the same of the plain variant's CTAs. */
+uint32_t tdm_pod_plain_fit(const tdm_gpu_t *gpu, uint32_t head_dim);
 
 /* tdm_pod_blob_max: the most bytes of a blob under this config. */
 uint64_t tdm_pod_blob_max(const tdm_pod_config_t *config);

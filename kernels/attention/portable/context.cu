@@ -81,10 +81,10 @@ int tdm_pod_create(tdm_pod_config_t *config, tdm_pod_t **out, const char **why) 
     *why = cudaGetErrorString(e);
     if (e != cudaSuccess) return e;
     tdm_pod_config_fill(config);
-    int is_runnable;
-    (void)tdm_pod_gate(config, &is_runnable);
-    if (!is_runnable) {
-        *why = "no portable kernel takes this shape on this device";
+    uint32_t variant;
+    (void)tdm_pod_gate(config, &variant);
+    if (variant < TDM_POD_VARIANT_PORTABLE) {
+        *why = "no kernel takes this shape on this device";
         return cudaErrorNotSupported;
     }
     auto *pod = static_cast<tdm_pod_t *>(calloc(1, sizeof(tdm_pod_t)));

@@ -70,6 +70,7 @@ int tdm_pod_launch(tdm_pod_t *pod, const tdm_pod_plan_t *plan, const tdm_pod_lay
                    uint32_t way, uint32_t grid, struct CUstream_st *stream) {
     if (tdm_pod_layer_gate(layer) != TDM_REASON_NONE) return cudaErrorMisalignedAddress;
     if (!(layer->scale > 0.0f) || plan->grid == 0) return cudaErrorInvalidValue;
+    if (plan->variant != TDM_POD_VARIANT_PORTABLE) return cudaErrorNotSupported;
     pod_args_t a = args_of(pod, layer);
     if (grid == 0) grid = plan->grid;
     cudaError_t e = cudaSuccess;

@@ -95,7 +95,7 @@ static void check_cover(const rig_t *r) {
             assert_int_equal(it->seq >= r->prefill_cnt, kind == TDM_KIND_DECODE);
             assert_true(it->head_kv < r->config.shape.nhead_kv);
             assert_true(it->row + it->row_cnt <= s->cnt * group);
-            assert_true(it->row_cnt >= 1 && it->row_cnt <= tdm_pod_tile_info(r->plan.tile).row);
+            assert_true(it->row_cnt >= 1 && it->row_cnt <= r->plan.tile_row);
             assert_int_equal(it->kv_begin % 64, 0);
             assert_true(it->kv_begin <= it->kv_end && it->kv_end <= s->kv_cnt);
             uint32_t cost = (it->kv_end - it->kv_begin + 63) / 64;
@@ -119,7 +119,7 @@ static void check_cover(const rig_t *r) {
     assert_true(end <= r->plan.part_float_cnt);
     for (uint32_t s = 0; s < r->prefill_cnt + r->decode_cnt; s++) {
         uint32_t rows = r->seq[s].cnt * group;
-        uint32_t step = tdm_pod_tile_info(r->plan.tile).row;
+        uint32_t step = r->plan.tile_row;
         for (uint32_t row = 0; row < rows; row += step) {
             uint32_t n = TDM_MIN(step, rows - row);
             int64_t kv = (int64_t)r->seq[s].kv_cnt - r->seq[s].cnt + (row + n - 1) / group + 1;
@@ -224,6 +224,10 @@ static void the_first_reason_in_order_is_given(void **state) {
     assert_int_equal(r.plan.route, TDM_ROUTE_SERIAL);
     assert_int_equal(r.plan.merge_cnt, 0);
     check_cover(&r);
+    r.config.state.is_graph_missing = 1;
+    r.config.part_float_max = 1u << 24;
+    assert_int_equal(reason_of(&r), TDM_FALLBACK_graph_miss);
+    assert_int_equal(r.plan.route, TDM_ROUTE_SERIAL);
     r.config.gpu.smem_cta = 16384;
     assert_int_equal(reason_of(&r), TDM_FALLBACK_smem_limit);
     assert_int_equal(r.plan.route, TDM_ROUTE_IDLE);
@@ -241,11 +245,50 @@ static void the_first_reason_in_order_is_given(void **state) {
     assert_int_equal(reason_of(&r), TDM_FALLBACK_dtype);
     r.config.gpu.sm_cnt = 4;
     assert_int_equal(reason_of(&r), TDM_FALLBACK_sm_partition);
+    r.config.state.driver = 12090;
+    assert_int_equal(reason_of(&r), TDM_FALLBACK_driver);
+    assert_int_equal(r.plan.route, TDM_ROUTE_IDLE);
     r.config.gpu.arch = 75;
     assert_int_equal(reason_of(&r), TDM_FALLBACK_arch);
     r.config.is_off = 1;
     assert_int_equal(reason_of(&r), TDM_FALLBACK_operator);
     rig_close(&r);
+}
+
+/* What the fused kernels do not take, others run apart, under the reason
+   that a counter is named for. */
+static void plain_kernels_take_what_others_do_not(void **state) {
+    (void)state;
+    static const struct {
+        uint32_t nhead_q, nhead_kv, head_dim, kv_dtype, reason;
+    } c[] = {{32, 8, 128, TDM_POD_E4M3, TDM_FALLBACK_kv_dtype},
+             {32, 8, 96, TDM_POD_BF16, TDM_FALLBACK_head_dim},
+             {16, 8, 256, TDM_POD_BF16, TDM_FALLBACK_head_dim},
+             {71, 1, 64, TDM_POD_BF16, TDM_FALLBACK_group_size},
+             {24, 1, 128, TDM_POD_BF16, TDM_FALLBACK_group_size},
+             {128, 1, 256, TDM_POD_E4M3, TDM_FALLBACK_kv_dtype}};
+    const char *name;
+    for (uint32_t i = 0; i < TDM_COUNT_OF(c); i++) {
+        for (uint32_t g = 0; tdm_gpu_known_at(g, &name); g++) {
+            rig_t r;
+            rig_open(&r, name, c[i].nhead_q, c[i].nhead_kv);
+            r.config.shape.head_dim = c[i].head_dim;
+            r.config.shape.kv_dtype = c[i].kv_dtype;
+            add_prefill(&r, 5000, 77);
+            for (uint32_t s = 0; s < 9; s++) add_decode(&r, 1000 * s);
+            build(&r, TDM_ROUTE_FUSED);
+            assert_int_equal(r.plan.reason, c[i].reason);
+            assert_int_equal(r.plan.variant, TDM_POD_VARIANT_PLAIN);
+            assert_int_equal(r.plan.route, TDM_ROUTE_SERIAL);
+            assert_true(r.plan.cta_sm >= 1);
+            assert_true(r.plan.cta_sm * (r.plan.smem_sz + 1024) <= r.config.gpu.smem_sm);
+            check_cover(&r);
+            uint64_t elem = c[i].kv_dtype == TDM_POD_E4M3 ? 1 : 2;
+            assert_int_equal(r.plan.kind_bytes[TDM_KIND_PREFILL],
+                             2 * elem * 5000 * c[i].nhead_kv * c[i].head_dim);
+            rig_close(&r);
+        }
+    }
 }
 
 static void an_operator_s_no_leaves_the_halves_runnable(void **state) {
@@ -266,6 +309,14 @@ static void limits_of_context_and_chunk_are_reasons(void **state) {
     add_prefill(&r, TDM_CONTEXT_MAX, 512);
     add_decode(&r, TDM_CONTEXT_MAX);
     assert_int_equal(build(&r, TDM_ROUTE_FUSED)->reason, TDM_REASON_NONE);
+    check_cover(&r);
+    r.seq[1].kv_cnt++;
+    assert_int_equal(build(&r, TDM_ROUTE_FUSED)->reason, TDM_FALLBACK_context_limit);
+    assert_int_equal(r.plan.route, TDM_ROUTE_SERIAL);
+    assert_int_equal(r.plan.variant, TDM_POD_VARIANT_PLAIN);
+    check_cover(&r);
+    r.seq[1].kv_cnt = TDM_POD_PLAIN_CONTEXT_MAX;
+    assert_int_equal(build(&r, TDM_ROUTE_FUSED)->route, TDM_ROUTE_SERIAL);
     check_cover(&r);
     r.seq[1].kv_cnt++;
     assert_int_equal(build(&r, TDM_ROUTE_FUSED)->reason, TDM_FALLBACK_context_limit);
@@ -388,6 +439,7 @@ int main(void) {
         cmocka_unit_test(every_device_gets_a_tile_and_two_ctas),
         cmocka_unit_test(wide_tiles_on_hopper_narrower_where_shared_memory_ends),
         cmocka_unit_test(the_first_reason_in_order_is_given),
+        cmocka_unit_test(plain_kernels_take_what_others_do_not),
         cmocka_unit_test(an_operator_s_no_leaves_the_halves_runnable),
         cmocka_unit_test(limits_of_context_and_chunk_are_reasons),
         cmocka_unit_test(reasons_stand_in_the_agreed_order),

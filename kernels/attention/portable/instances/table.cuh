@@ -14,7 +14,7 @@ template <typename T, int DIM> static const void *pod_table(uint32_t tile) {
     case TDM_POD_TILE_WIDE1:
         return reinterpret_cast<const void *>(pod_kernel<pod_traits<T, DIM, 128, 64, 1, 2>>);
     case TDM_POD_TILE_SLIM:
-        return reinterpret_cast<const void *>(pod_kernel<pod_traits<T, DIM, 64, 64, 1, 4>>);
+        return reinterpret_cast<const void *>(pod_kernel<pod_traits<T, DIM, 64, 32, 2, 4>>);
     default: return nullptr;
     }
 }
