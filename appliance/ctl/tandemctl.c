@@ -5,6 +5,7 @@
 #include "appliance/ctl/ask.h"
 #include "appliance/ctl/doctor.h"
 #include "appliance/ctl/plan.h"
+#include "appliance/ctl/profile.h"
 #include "appliance/ctl/show.h"
 
 #include <stdio.h>
@@ -21,6 +22,8 @@ static void usage(FILE *f) {
             "  plan              capacity: --profile FILE|example --trace FILE|NAME, with\n"
             "                    --requests --ttft-ms --gap-ms --epsilon --appliances\n"
             "                    --kv-pages --noise --seed N, --json, --html FILE\n"
+            "  profile           time the backend: --out BASE, with --config FILE --set K=V\n"
+            "                    --budget SECONDS --power-w N, --json\n"
             "  version\n"
             "options:\n%s",
             tdm_ctl_options_help());
@@ -42,6 +45,7 @@ int main(int argc, char **argv) {
         return 0;
     }
     if (strcmp(command, "plan") == 0) return tdm_ctl_plan(argc, argv);
+    if (strcmp(command, "profile") == 0) return tdm_ctl_profile(argc, argv, TDM_VERSION);
     tdm_ctl_options_t o;
     tdm_error_t err = {0};
     if (tdm_ctl_options_parse(argc, argv, 2, &o, &err) != TDM_OK) {

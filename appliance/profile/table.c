@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "appliance/profile/table.h"
 
+#include "appliance/profile/fit.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -110,8 +112,11 @@ static void spread_ratio(float *ratio, uint32_t *queue, uint32_t cnt, const uint
 
 /* Scratch of one build. */
 typedef struct scratch {
-    float ratio[TDM_PROFILE_VARIANT_CNT][CELL_CNT];
-    float lin_ratio[TDM_PROFILE_LIN_CNT];
+    float ratio[TDM_PROFILE_VARIANT_CNT][CELL_CNT];  /* 0: nobody measured it */
+    float att_ns[TDM_PROFILE_VARIANT_CNT][CELL_CNT]; /* what was measured */
+    float lin_ns[TDM_PROFILE_LIN_CNT];
+    uint32_t has_lin[TDM_PROFILE_LIN_CNT];
+    uint8_t is_point[CELL_CNT];
     uint32_t queue[CELL_CNT];
 } scratch_t;
 
@@ -126,14 +131,17 @@ static int point_put(const tdm_profile_point_t *p, tdm_profile_table_t *t, scrat
     if (p->kind == TDM_PROFILE_LIN) {
         uint32_t i = index_of(t->lin_at, TDM_PROFILE_LIN_CNT, p->chunk);
         if (i == TDM_PROFILE_LIN_CNT) return 0;
-        s->lin_ratio[i] = ratio_of(p->ns, t->lin_ns[i]);
+        s->lin_ns[i] = p->ns;
+        s->has_lin[i] = 1;
         return 1;
     }
     uint32_t v = p->kind - TDM_PROFILE_FUSED;
     uint32_t c = index_of(t->chunk_at, C, p->chunk), h = index_of(t->depth_at, H, p->depth);
     uint32_t b = index_of(t->batch_at, B, p->batch), k = index_of(t->kv_at, K, p->kv);
     if (c == C || h == H || b == B || k == K) return 0;
-    s->ratio[v][((k * B + b) * H + h) * C + c] = ratio_of(p->ns, t->att_ns[v][k][b][h][c]);
+    uint32_t cell = ((k * B + b) * H + h) * C + c;
+    s->ratio[v][cell] = ratio_of(p->ns, t->att_ns[v][k][b][h][c]);
+    s->att_ns[v][cell] = p->ns;
     tdm_profile_box_t *box = &t->box[v];
     box->chunk = fmaxf(box->chunk, (float)p->chunk);
     box->depth = fmaxf(box->depth, (float)p->depth);
@@ -142,20 +150,52 @@ static int point_put(const tdm_profile_point_t *p, tdm_profile_table_t *t, scrat
     return 1;
 }
 
-static void scale(float *ns, const float *ratio, uint32_t cnt) {
-    for (uint32_t i = 0; i < cnt; i++)
-        if (ratio[i] > 0.0f) ns[i] *= ratio[i];
+/* law puts the points' own law in the place of the guess. */
+static void law(tdm_profile_table_t *t, const tdm_profile_set_t *set, uint32_t v) {
+    tdm_profile_fit_t fit;
+    if (!tdm_profile_fit_points(set, TDM_PROFILE_FUSED + v, &fit)) return;
+    for (uint32_t i = 0; i < CELL_CNT; i++) {
+        uint32_t c = i % C, h = i / C % H, b = i / (C * H) % B, k = i / (C * H * B);
+        t->att_ns[v][k][b][h][c] = (float)tdm_profile_fit_ns(
+            &fit, (double)t->chunk_at[c], c ? (double)t->depth_at[h] : 0.0, (double)t->batch_at[b],
+            (double)t->kv_at[k]);
+    }
+}
+
+/* fill_lin draws straight lines between the points; before the first and
+   after the last the guess is scaled. */
+static void fill_lin(tdm_profile_table_t *t, const scratch_t *s) {
+    uint32_t last = TDM_PROFILE_LIN_CNT;
+    float ratio = 1.0f;
+    for (uint32_t i = 0; i < TDM_PROFILE_LIN_CNT; i++) {
+        if (!s->has_lin[i]) continue;
+        ratio = ratio_of(s->lin_ns[i], t->lin_ns[i]);
+        for (uint32_t k = 0; last == TDM_PROFILE_LIN_CNT && k < i; k++) t->lin_ns[k] *= ratio;
+        for (uint32_t k = last + 1u; last < i && k < i; k++)
+            t->lin_ns[k] = s->lin_ns[last] + (s->lin_ns[i] - s->lin_ns[last]) *
+                                                 (t->lin_at[k] - t->lin_at[last]) /
+                                                 (t->lin_at[i] - t->lin_at[last]);
+        last = i;
+    }
+    if (last == TDM_PROFILE_LIN_CNT) return;
+    for (uint32_t k = last + 1u; k < TDM_PROFILE_LIN_CNT; k++) t->lin_ns[k] *= ratio;
+    for (uint32_t k = 0; k <= last; k++)
+        if (s->has_lin[k]) t->lin_ns[k] = s->lin_ns[k];
+    lin_monotone(t);
 }
 
 static void fill(tdm_profile_table_t *t, scratch_t *s) {
-    static const uint32_t one_step[1] = {1}, one_cnt[1] = {TDM_PROFILE_LIN_CNT};
-    spread_ratio(s->lin_ratio, s->queue, TDM_PROFILE_LIN_CNT, one_step, one_cnt, 1);
-    scale(t->lin_ns, s->lin_ratio, TDM_PROFILE_LIN_CNT);
-    lin_monotone(t);
+    fill_lin(t, s);
     for (uint32_t v = 0; v < TDM_PROFILE_VARIANT_CNT; v++) {
+        float *cell = &t->att_ns[v][0][0][0][0];
+        for (uint32_t i = 0; i < CELL_CNT; i++) s->is_point[i] = s->ratio[v][i] > 0.0f;
         spread_ratio(s->ratio[v], s->queue, CELL_CNT, axis_step, axis_cnt, 4);
-        scale(&t->att_ns[v][0][0][0][0], s->ratio[v], CELL_CNT);
-        make_monotone(&t->att_ns[v][0][0][0][0]);
+        for (uint32_t i = 0; i < CELL_CNT; i++)
+            if (s->is_point[i])
+                cell[i] = s->att_ns[v][i];
+            else if (s->ratio[v][i] > 0.0f)
+                cell[i] *= s->ratio[v][i];
+        make_monotone(cell);
     }
 }
 
@@ -167,6 +207,7 @@ tdm_status_t tdm_profile_build(const tdm_profile_set_t *set, const tdm_profile_t
     table->fixed_ns = set->fixed_ns;
     table->split_max = set->split_max ? set->split_max : 1u;
     table->is_stair = set->is_stair;
+    for (uint32_t v = 0; v < TDM_PROFILE_VARIANT_CNT; v++) law(table, set, v);
     uint32_t i = 0;
     while (i < set->point_cnt && point_put(&set->point[i], table, s)) i++;
     if (i == set->point_cnt) fill(table, s);

@@ -167,6 +167,42 @@ static void what_was_not_measured_is_outside(void **state) {
     tdm_profile_set_free(&s);
 }
 
+/* A law that the guess knows nothing of: few points, and decodes cost by
+   their number, not by their KV alone. */
+static void enough_points_give_their_own_law(void **state) {
+    (void)state;
+    static const uint32_t chunk[] = {0, 64, 256, 512}, depth[] = {0, 1024};
+    static const uint32_t batch[] = {0, 1, 8, 32}, kv[] = {0, 4096, 16384};
+    static tdm_profile_point_t point[128];
+    tdm_profile_set_t s = {.point = point, .split_max = 1, .fixed_ns = 0};
+    for (uint32_t i = 0; i < 96; i++) {
+        uint32_t c = chunk[i % 4], h = depth[i / 4 % 2], b = batch[i / 8 % 4], k = kv[i / 32];
+        if ((c == 0 && (b == 0 || h > 0)) || (k > 0 && b == 0)) continue;
+        double pairs = (double)c * h + (double)c * (c + 1u) / 2.0;
+        point[s.point_cnt++] =
+            (tdm_profile_point_t){.kind = TDM_PROFILE_FUSED,
+                                  .chunk = c,
+                                  .depth = h,
+                                  .batch = b,
+                                  .kv = k,
+                                  .cnt = 1,
+                                  .ns = (float)(30.0 * pairs + 500.0 * k + 2e6 * b),
+                                  .spread = 1.0f};
+    }
+    tdm_profile_t rows = rows_of(1e6, 4e4, 2.0, 40.0);
+    assert_int_equal(tdm_profile_build(&s, &rows, &table, NULL), TDM_OK);
+    assert_true(tdm_profile_is_monotone(&table));
+    /* entries that are no point, far inside and at the edge */
+    static const uint32_t at[][4] = {{128, 0, 16, 8192}, {384, 1024, 2, 2048}, {0, 0, 16, 0},
+                                     {512, 0, 4, 0},     {64, 1024, 32, 8192}, {0, 0, 4, 2048}};
+    for (uint32_t i = 0; i < TDM_COUNT_OF(at); i++) {
+        tdm_load_t load = load_of(at[i][0], at[i][1], at[i][2], at[i][3]);
+        double want = 30.0 * (double)load.pair_cnt + 500.0 * at[i][3] + 2e6 * at[i][2];
+        double got = tdm_table_attention_ns(&table, 0, &load);
+        if (got < 0.9 * want || got > 1.1 * want) fail_msg("%u: %g for %g", i, got, want);
+    }
+}
+
 /* --- files ---------------------------------------------------------------- */
 
 static void what_is_written_reads_back_in_both_forms(void **state) {
@@ -272,6 +308,7 @@ int main(void) {
         cmocka_unit_test(one_long_sequence_does_not_hide_in_the_sum),
         cmocka_unit_test(points_lift_the_guess_around_them_and_noise_is_straightened),
         cmocka_unit_test(what_was_not_measured_is_outside),
+        cmocka_unit_test(enough_points_give_their_own_law),
         cmocka_unit_test(what_is_written_reads_back_in_both_forms),
         cmocka_unit_test(nonsense_is_refused_and_changes_nothing),
         cmocka_unit_test(a_compact_file_with_any_bit_changed_is_refused),

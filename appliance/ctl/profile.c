@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "appliance/ctl/profile.h"
+
+#include "appliance/base/clock.h"
+#include "appliance/ctl/executor.h"
+#include "appliance/measure/measure.h"
+#include "appliance/model/model.h"
+#include "appliance/profile/file.h"
+#include "appliance/profile/profile.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct words {
+    tdm_config_t config;
+    const char *out;
+    const char *version;
+    uint32_t budget_s;
+    uint32_t power_w;
+    int is_json;
+} words_t;
+
+static int number(const char *text, unsigned long max, uint32_t *out) {
+    char *end;
+    unsigned long v = strtoul(text, &end, 10);
+    if (end == text || *end || text[0] == '-' || v > max) return 0;
+    *out = (uint32_t)v;
+    return 1;
+}
+
+static tdm_status_t words_read(int argc, char **argv, words_t *w, tdm_error_t *err) {
+    tdm_config_default(&w->config);
+    w->budget_s = 300;
+    for (int i = 2; i < argc; i++) {
+        const char *a = argv[i], *value = i + 1 < argc ? argv[i + 1] : NULL;
+        tdm_status_t st = TDM_OK;
+        if (strcmp(a, "--json") == 0) {
+            w->is_json = 1;
+            continue;
+        }
+        if (!value) return tdm_error_set(err, TDM_ERR_INVAL, "%s takes a value", a);
+        if (strcmp(a, "--out") == 0)
+            w->out = value;
+        else if (strcmp(a, "--config") == 0)
+            st = tdm_config_load(&w->config, value, err);
+        else if (strcmp(a, "--set") == 0)
+            st = tdm_config_set(&w->config, value, err);
+        else if ((strcmp(a, "--budget") == 0 && number(value, 86400, &w->budget_s)) ||
+                 (strcmp(a, "--power-w") == 0 && number(value, 100000, &w->power_w)))
+            st = TDM_OK;
+        else
+            st = tdm_error_set(err, TDM_ERR_INVAL, "%s %s: see tandemctl help", a, value);
+        if (st != TDM_OK) return st;
+        i++;
+    }
+    if (!w->out) return tdm_error_set(err, TDM_ERR_INVAL, "--out BASE is missing");
+    if (strlen(w->out) > 480) return tdm_error_set(err, TDM_ERR_INVAL, "--out is too long");
+    return tdm_config_check(&w->config, err);
+}
+
+/* --- what it shows while it works -------------------------------------- */
+
+static struct {
+    int is_tty;
+    uint32_t shown; /* permille */
+} screen;
+
+static void on_load(uint32_t permille) {
+    if (!screen.is_tty || permille == screen.shown) return;
+    screen.shown = permille;
+    fprintf(stderr, "\r\033[Kreading the model: %u %%", permille / 10);
+}
+
+static void on_progress(void *ctx, double share, const char *stage, uint32_t points) {
+    uint32_t permille = (uint32_t)(share * 1000.0), width = (uint32_t)(share * 30.0);
+    (void)ctx;
+    if (permille < screen.shown + (screen.is_tty ? 2u : 100u) && permille > 0) return;
+    screen.shown = permille;
+    if (!screen.is_tty) {
+        fprintf(stderr, "%3u %%  %u shapes, %s\n", permille / 10, points, stage);
+        return;
+    }
+    fprintf(stderr, "\r\033[K[");
+    for (uint32_t i = 0; i < 30; i++) fputc(i < width ? '#' : '.', stderr);
+    fprintf(stderr, "] %3u %%  %u shapes, %s", permille / 10, points, stage);
+}
+
+/* --- the measurement ----------------------------------------------------- */
+
+static tdm_status_t on_run(void *ctx, tdm_plan_t *plan, tdm_result_t *result, tdm_error_t *err) {
+    (void)plan;
+    (void)result;
+    return tdm_executor_run(ctx, err);
+}
+
+static tdm_status_t measure(const words_t *w, const tdm_model_t *model, tdm_profile_set_t *set,
+                            tdm_measure_check_t *check, tdm_error_t *err) {
+    static tdm_executor_t x;
+    tdm_machine_t machine;
+    tdm_sizing_t sizing;
+    tdm_profile_t guess;
+    const tdm_shape_t *shape = tdm_model_shape(model);
+    tdm_machine_read(&machine);
+    tdm_status_t st = tdm_sizing_make(&w->config, shape, &machine, &sizing, err);
+    if (st != TDM_OK) return st;
+    /* one slot more than will serve: the prefill slot beside a full house */
+    sizing.seq_max = TDM_MIN(sizing.seq_max + 1u, (uint32_t)TDM_SEQ_MAX);
+    st = tdm_executor_open(&x, &w->config, &sizing, on_load, err);
+    if (st != TDM_OK) return st;
+    screen.shown = 0;
+    tdm_profile_rates_t rates = tdm_profile_cpu_rates(sizing.sm_cnt);
+    tdm_profile_guess(shape, &rates, &guess);
+    tdm_measure_ask_t ask = {
+        .limits = {.seq_max = sizing.seq_max,
+                   .token_max = (uint32_t)w->config.sched_prefill_tokens,
+                   .context_max = sizing.context_max,
+                   .kv_page_cnt = sizing.kv_page_cnt,
+                   .vocab = shape->vocab},
+        .guess = &guess,
+        .budget_ns = (int64_t)w->budget_s * TDM_NS_PER_S,
+        .is_stair = w->config.exec_backend != TDM_EXEC_BACKEND_CPU,
+        .run = on_run,
+        .plan = x.channel.plan[0],
+        .result = x.channel.result[0],
+        .progress = on_progress,
+        .ctx = &x,
+    };
+    const char *name = w->config.model_name;
+    (void)snprintf(set->device, sizeof set->device, "%s", tdm_sizing_device(&w->config, &machine));
+    (void)snprintf(set->model, sizeof set->model, "%s", name[0] ? name : tdm_model_name(model));
+    tdm_executor_build(&x, w->version, set->build, sizeof set->build);
+    set->power_w = w->power_w;
+    st = tdm_measure_run(&ask, set, check, err);
+    tdm_executor_close(&x);
+    if (screen.is_tty) fputc('\n', stderr);
+    return st;
+}
+
+static tdm_status_t write_both(const words_t *w, const tdm_profile_set_t *set, tdm_error_t *err) {
+    char path[512];
+    (void)snprintf(path, sizeof path, "%s.json", w->out);
+    tdm_status_t st = tdm_profile_write_json(path, set, err);
+    (void)snprintf(path, sizeof path, "%s.bin", w->out);
+    return st == TDM_OK ? tdm_profile_write_compact(path, set, err) : st;
+}
+
+/* account tells what was measured, and how far it goes. */
+static void account(const words_t *w, const tdm_profile_set_t *set,
+                    const tdm_measure_check_t *check, double took_s) {
+    static const char *const name[] = {"lin", "fused", "streams", "serial"};
+    uint32_t cnt[TDM_PROFILE_KIND_CNT] = {0}, most[4] = {0}, samples = 0;
+    for (uint32_t i = 0; i < set->point_cnt; i++) {
+        const tdm_profile_point_t *p = &set->point[i];
+        cnt[p->kind]++;
+        samples += p->cnt;
+        if (p->kind == TDM_PROFILE_LIN) continue;
+        most[0] = TDM_MAX(most[0], p->chunk);
+        most[1] = TDM_MAX(most[1], p->depth);
+        most[2] = TDM_MAX(most[2], p->batch);
+        most[3] = TDM_MAX(most[3], p->kv);
+    }
+    if (w->is_json) {
+        printf("{\"points\": %u, \"samples\": %u, \"seconds\": %.1f, \"chunk_max\": %u, "
+               "\"depth_max\": %u, \"batch_max\": %u, \"kv_max\": %u, \"check_shapes\": %u, "
+               "\"check_median_error\": %.4f, \"check_worst_error\": %.4f}\n",
+               set->point_cnt, samples, took_s, most[0], most[1], most[2], most[3],
+               check->shape_cnt, check->median_error, check->worst_error);
+        return;
+    }
+    printf("%s, model %s, build %s\n%u points, %u samples, %.0f s:", set->device, set->model,
+           set->build, set->point_cnt, samples, took_s);
+    for (uint32_t i = 0; i < TDM_PROFILE_KIND_CNT; i++) printf(" %s %u", name[i], cnt[i]);
+    printf("\nmeasured up to %u prefill tokens at depth %u beside %u decodes over %u tokens; "
+           "beyond, it is extrapolated\n",
+           most[0], most[1], most[2], most[3]);
+    printf("%u shapes beside the points: median error %.1f %%, worst %.1f %%\n", check->shape_cnt,
+           100.0 * check->median_error, 100.0 * check->worst_error);
+}
+
+int tdm_ctl_profile(int argc, char **argv, const char *version) {
+    static words_t w;
+    tdm_error_t err = {0};
+    tdm_model_t *model = NULL;
+    tdm_profile_set_t set = {0};
+    tdm_measure_check_t check = {0};
+    if (words_read(argc, argv, &w, &err) != TDM_OK) {
+        fprintf(stderr, "tandemctl: profile: %s\n", err.text);
+        return 2;
+    }
+    w.version = version;
+    screen.is_tty = isatty(STDERR_FILENO);
+    int64_t began_ns = tdm_clock_now_ns();
+    tdm_model_options_t options = {.flags = TDM_MODEL_SHAPE_ONLY};
+    tdm_status_t st = tdm_model_open(w.config.model_path, &options, &model, &err);
+    if (st == TDM_OK) st = measure(&w, model, &set, &check, &err);
+    if (st == TDM_OK) st = write_both(&w, &set, &err);
+    if (st == TDM_OK)
+        account(&w, &set, &check, (double)(tdm_clock_now_ns() - began_ns) / 1e9);
+    else
+        fprintf(stderr, "tandemctl: profile: %s\n", err.text);
+    tdm_profile_set_free(&set);
+    tdm_model_close(model);
+    return st == TDM_OK ? 0 : 1;
+}

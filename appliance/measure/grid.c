@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "appliance/measure/grid.h"
+
+#include "appliance/base/size.h"
+
+#include <stdio.h>
+
+/* In the order of their worth: shallow populations tell what batch and
+   chunk cost, 1,024 deep ones are the usual conversation.  Stages with one
+   population stand together: it is built once. */
+static const struct {
+    uint32_t pop_depth, depth;
+} plan_of[] = {{0, 0},        {0, 1024},   {0, 4096}, {1024, 0},    {1024, 1024},
+               {256, 0},      {256, 1024}, {4096, 0}, {4096, 1024}, {16384, 1024},
+               {65536, 1024}, {0, 16384},  {0, 65536}};
+
+#define KV_MIN 2048u /* first entry of the S axis that is not 0 */
+
+static uint32_t pages_of(const tdm_measure_limits_t *l, uint64_t tok) {
+    return (uint32_t)tdm_ceil_div(TDM_MIN(tok, l->context_max), TDM_KV_PAGE_TOKENS);
+}
+
+/* pop_max gives how many decodes of a depth there can be beside the
+   prefill slot. */
+static uint32_t pop_max(const tdm_measure_limits_t *l, uint32_t pop_depth, uint32_t depth) {
+    uint32_t own = pages_of(l, (uint64_t)depth + depth / 2u + l->token_max);
+    uint32_t each = pages_of(l, pop_depth ? 2ull * pop_depth : 512u);
+    if (l->kv_page_cnt < own + each) return 0;
+    uint32_t most = TDM_MIN((l->kv_page_cnt - own) / each, l->seq_max - 1u);
+    /* deep ones cost their prefill: enough for S, no more */
+    return pop_depth ? TDM_MIN(most, TDM_MAX(16384u / pop_depth, 4u)) : TDM_MIN(most, 64u);
+}
+
+static void add(tdm_grid_stage_t *s, tdm_grid_shape_t shape) {
+    if (s->shape_cnt < TDM_GRID_SHAPE_MAX) s->shape[s->shape_cnt++] = shape;
+}
+
+/* alone adds prefill without decodes. */
+static void alone(const tdm_measure_limits_t *l, tdm_grid_stage_t *s) {
+    static const uint32_t small[] = {1, 2, 4, 8, 32};
+    static const uint32_t chunk[] = {16, 64, 128, 256, 512, 1024, 2048, 4096};
+    for (uint32_t i = 0; i < TDM_COUNT_OF(small); i++)
+        if (s->depth == 0 && small[i] <= l->token_max)
+            add(s, (tdm_grid_shape_t){.chunk = small[i]});
+    for (uint32_t i = 0; i < TDM_COUNT_OF(chunk); i++)
+        if (chunk[i] <= l->token_max)
+            add(s, (tdm_grid_shape_t){.chunk = chunk[i], .depth = s->depth});
+}
+
+/* hybrids adds decodes alone (at prefill depth 0) and beside prefill. */
+static void hybrids(const tdm_measure_limits_t *l, tdm_grid_stage_t *s) {
+    static const uint32_t chunk[] = {16, 64, 128, 256, 512, 1024, 2048};
+    for (uint32_t b = 1; b <= s->pop_cnt; b *= 2) {
+        uint64_t kv = (uint64_t)b * s->pop_depth;
+        if (kv > 0 && kv < KV_MIN) continue;
+        tdm_grid_shape_t one = {.batch = b, .kv = (uint32_t)kv};
+        if (s->depth == 0) add(s, one);
+        /* beside prefill every other batch size will do */
+        if (b != s->pop_cnt && (b & 0x55555555u) == 0) continue;
+        for (uint32_t i = 0; i < TDM_COUNT_OF(chunk); i++) {
+            if (chunk[i] > l->token_max || (s->pop_depth && chunk[i] < 64)) continue;
+            one.chunk = chunk[i];
+            one.depth = s->depth;
+            for (one.variant = 0; one.variant < TDM_PROFILE_VARIANT_CNT; one.variant++) add(s, one);
+        }
+    }
+}
+
+int tdm_grid_stage(const tdm_measure_limits_t *l, uint32_t k, tdm_grid_stage_t *s) {
+    *s = (tdm_grid_stage_t){0};
+    for (uint32_t i = 0; i < TDM_COUNT_OF(plan_of); i++) {
+        uint32_t pop_depth = plan_of[i].pop_depth, depth = plan_of[i].depth;
+        uint64_t reach = (uint64_t)depth + depth / 2u + l->token_max;
+        if (2ull * pop_depth > l->context_max || (depth && reach > l->context_max)) continue;
+        uint32_t most = pop_max(l, pop_depth, depth), pop = 1;
+        if (most == 0) continue;
+        while (pop * 2u <= most) pop *= 2u;
+        if (pop_depth && (uint64_t)pop * pop_depth < KV_MIN) continue;
+        if (k-- > 0) continue;
+        s->pop_cnt = pop;
+        s->pop_depth = pop_depth;
+        s->depth = depth;
+        (void)snprintf(s->name, sizeof s->name, "%u decodes, %u deep, prefill at %u", pop,
+                       pop_depth, depth);
+        if (pop_depth == 0) alone(l, s);
+        hybrids(l, s);
+        return 1;
+    }
+    return 0;
+}

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_MEASURE_GRID_H
+#define TDM_MEASURE_GRID_H
+
+/* tdm_grid says which shapes are worth a measurement on an executor of
+   given limits.  A stage is a set of shapes that share one population of
+   decodes (so many sequences, so deep) and one depth of prefill:
+
+     population      prefill depth    shapes
+     shallow         0, 1024, 4096    prefill alone, lin[N] (at 0), decodes
+                                      alone (at 0), hybrids; S = 0
+     1024 deep       0, 1024          decodes alone, hybrids; S = b * 1024
+     256 deep        0, 1024          S = b * 256
+     4096 deep ...   0, 1024          S = b * 4096
+
+   Every coordinate is an entry of its axis, so b is a power of two where
+   S counts, and S is left at 0 for the shallow one.  Pure. */
+
+#include "appliance/measure/measure.h"
+
+TDM_BEGIN_DECLS
+
+#define TDM_GRID_STAGE_MAX 32u
+#define TDM_GRID_SHAPE_MAX 256u
+
+typedef struct tdm_grid_shape {
+    uint32_t chunk, depth, batch, kv; /* nominal */
+    uint32_t variant;                 /* TDM_ROUTE_FUSED + variant is asked for */
+} tdm_grid_shape_t;
+
+typedef struct tdm_grid_stage {
+    char name[48];
+    uint32_t pop_cnt;   /* decodes that must be there */
+    uint32_t pop_depth; /* tokens of each, nominal; 0: a prompt of a few */
+    uint32_t depth;     /* of the prefill slot */
+    uint32_t shape_cnt;
+    tdm_grid_shape_t shape[TDM_GRID_SHAPE_MAX];
+} tdm_grid_stage_t;
+
+/* tdm_grid_stage writes stage k and returns 1; 0: there is none. */
+int tdm_grid_stage(const tdm_measure_limits_t *limits, uint32_t k, tdm_grid_stage_t *stage);
+
+TDM_END_DECLS
+
+#endif /* TDM_MEASURE_GRID_H */

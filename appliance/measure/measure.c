@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "appliance/measure/measure.h"
+
+#include "appliance/measure/grid.h"
+#include "appliance/measure/rig.h"
+#include "scheduler/predict.h"
+#include "scheduler/table.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ROUNDS_EXPECTED 5u    /* for where a growing depth should start */
+#define SHALLOW_KV      1024u /* tokens of a shallow population: half of the first entry of S */
+#define CHECK_ROUNDS    3u    /* samples of a shape that only checks the table */
+#define RAW_MAX         (TDM_GRID_STAGE_MAX * TDM_GRID_SHAPE_MAX)
+#define CHECK_MAX       (2u * TDM_GRID_STAGE_MAX)
+
+/* All samples of one shape. */
+typedef struct raw {
+    tdm_grid_shape_t shape;
+    double total[TDM_MEASURE_ROUND_MAX];
+    double attention[TDM_MEASURE_ROUND_MAX];
+    double depth_sum, kv_sum;
+    uint32_t cnt;
+} raw_t;
+
+/* A shape that the table is not made from. */
+typedef struct check {
+    tdm_load_t load;
+    double total_ns;
+} check_t;
+
+typedef struct measure {
+    const tdm_measure_ask_t *ask;
+    tdm_rig_t rig;
+    tdm_grid_stage_t stage;
+    uint32_t stage_cnt;
+    uint32_t pop_depth; /* of the population that stands */
+    raw_t *raw;         /* [raw_cnt] */
+    uint32_t raw_cnt;
+    check_t check[CHECK_MAX];
+    uint32_t check_cnt;
+    tdm_profile_table_t table;
+} measure_t;
+
+static int ascending(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* median sorts. */
+static double median(double *v, uint32_t cnt) {
+    if (cnt == 0) return 0.0;
+    qsort(v, cnt, sizeof *v, ascending);
+    return cnt % 2u ? v[cnt / 2u] : (v[cnt / 2u - 1u] + v[cnt / 2u]) / 2.0;
+}
+
+static void tell(const measure_t *m) {
+    const tdm_measure_ask_t *a = m->ask;
+    double share = a->budget_ns > 0 ? (double)m->rig.spent_ns / (double)a->budget_ns : 1.0;
+    if (a->progress) a->progress(a->ctx, fmin(share, 1.0), m->stage.name, m->raw_cnt);
+}
+
+/* --- one stage ------------------------------------------------------------ */
+
+/* build makes the population; a deep one starts as far below its nominal
+   depth as it will grow while it is timed, halved. */
+static tdm_status_t build(measure_t *m, tdm_error_t *err) {
+    const tdm_grid_stage_t *s = &m->stage;
+    uint32_t growth = s->shape_cnt * ROUNDS_EXPECTED / 2u, low = s->pop_depth / 2u;
+    uint32_t start = s->pop_depth > low + growth ? s->pop_depth - growth : low;
+    uint32_t page_tok = s->pop_depth ? 2u * s->pop_depth : SHALLOW_KV / 2u;
+    tdm_status_t st = TDM_OK;
+    if (m->pop_depth != s->pop_depth) st = tdm_rig_close(&m->rig, err);
+    m->pop_depth = s->pop_depth;
+    tell(m);
+    return st == TDM_OK ? tdm_rig_populate(&m->rig, s->pop_cnt, start, page_tok, err) : st;
+}
+
+/* again takes a population back that outgrew its depth by half. */
+static tdm_status_t again(measure_t *m, tdm_error_t *err) {
+    const tdm_grid_stage_t *s = &m->stage;
+    uint32_t deepest = m->rig.slot[0].pos;
+    if (s->pop_depth == 0) {
+        if (s->pop_cnt * deepest < SHALLOW_KV && deepest < SHALLOW_KV / 2u) return TDM_OK;
+        return tdm_rig_reset(&m->rig, s->pop_cnt, SHALLOW_KV / 2u, err);
+    }
+    if (deepest < s->pop_depth + s->pop_depth / 2u) return TDM_OK;
+    tdm_status_t st = tdm_rig_reset(&m->rig, s->pop_cnt, 2u * s->pop_depth, err);
+    return st == TDM_OK ? build(m, err) : st;
+}
+
+static tdm_status_t time_one(measure_t *m, raw_t *r, tdm_error_t *err) {
+    tdm_rig_sample_t sample;
+    tdm_status_t st = again(m, err);
+    if (st == TDM_OK) st = tdm_rig_time(&m->rig, &r->shape, &sample, err);
+    if (st != TDM_OK) return st;
+    r->total[r->cnt] = sample.total_ns;
+    r->attention[r->cnt++] = sample.attention_ns;
+    r->depth_sum += sample.depth;
+    r->kv_sum += (double)sample.kv;
+    return TDM_OK;
+}
+
+/* look_beside times two shapes between the entries of the axes. */
+static tdm_status_t look_beside(measure_t *m, tdm_error_t *err) {
+    const uint32_t chunk[2] = {96, 320};
+    const uint32_t batch[2] = {(m->stage.pop_cnt + 2u) / 3u, m->stage.pop_cnt * 3u / 4u};
+    for (uint32_t i = 0; i < 2; i++) {
+        raw_t r = {.shape = {.chunk = TDM_MIN(chunk[i], m->ask->limits.token_max),
+                             .batch = batch[i],
+                             .depth = m->stage.depth}};
+        while (r.cnt < CHECK_ROUNDS) {
+            tdm_status_t st = time_one(m, &r, err);
+            if (st != TDM_OK) return st;
+        }
+        uint64_t kv = (uint64_t)(r.kv_sum / CHECK_ROUNDS);
+        m->check[m->check_cnt++] =
+            (check_t){.load = {.prefill_cnt = r.shape.chunk,
+                               .decode_cnt = r.shape.batch,
+                               .pair_cnt = tdm_predict_pairs((uint32_t)(r.depth_sum / CHECK_ROUNDS),
+                                                             r.shape.chunk),
+                               .kv_cnt = kv,
+                               .kv_max = r.shape.batch ? kv / r.shape.batch : 0},
+                      .total_ns = median(r.total, r.cnt)};
+    }
+    return TDM_OK;
+}
+
+/* run_stage times all shapes of the stage, once and then as often as
+   until_ns of executor time allows.  Streams and serial get every second
+   round: they are there to be compared with fused. */
+static tdm_status_t run_stage(measure_t *m, int64_t until_ns, tdm_error_t *err) {
+    raw_t *raw = m->raw + m->raw_cnt;
+    m->raw_cnt += m->stage.shape_cnt;
+    for (uint32_t i = 0; i < m->stage.shape_cnt; i++) raw[i] = (raw_t){.shape = m->stage.shape[i]};
+    tdm_status_t st = build(m, err);
+    for (uint32_t round = 0; round < TDM_MEASURE_ROUND_MAX && st == TDM_OK; round++) {
+        for (uint32_t i = 0; i < m->stage.shape_cnt && st == TDM_OK; i++) {
+            if (round > 0 && m->rig.spent_ns >= until_ns) return look_beside(m, err);
+            if (round % 2u && raw[i].shape.variant) continue;
+            st = time_one(m, &raw[i], err);
+            tell(m);
+        }
+    }
+    return st == TDM_OK ? look_beside(m, err) : st;
+}
+
+/* --- samples to points ------------------------------------------------------- */
+
+static double spread_of(raw_t *r) {
+    double mid = median(r->total, r->cnt);
+    return mid > 0.0 ? fmax(1.0, r->total[r->cnt - 1u] / mid) : 1.0;
+}
+
+static tdm_profile_point_t *next(tdm_profile_set_t *set) {
+    tdm_profile_point_t *p = &set->point[set->point_cnt++];
+    *p = (tdm_profile_point_t){.spread = 1.0f};
+    return p;
+}
+
+static int is_lin(const tdm_grid_shape_t *s) {
+    return s->batch == 0 && s->depth == 0;
+}
+
+static void put_lin(measure_t *m, tdm_profile_set_t *set) {
+    for (uint32_t i = 0; i < m->raw_cnt; i++) {
+        raw_t *r = &m->raw[i];
+        if (!is_lin(&r->shape) || r->cnt == 0) continue;
+        double rest[TDM_MEASURE_ROUND_MAX];
+        for (uint32_t k = 0; k < r->cnt; k++) rest[k] = r->total[k] - r->attention[k];
+        tdm_profile_point_t *p = next(set);
+        p->kind = TDM_PROFILE_LIN;
+        p->chunk = r->shape.chunk;
+        p->cnt = r->cnt;
+        p->ns = (float)fmax(median(rest, r->cnt) - set->fixed_ns, 0.0);
+        p->spread = (float)spread_of(r);
+    }
+}
+
+/* slope gives the guess of what grows with depth and KV. */
+static double slope(const measure_t *m, const tdm_grid_shape_t *s, double depth, double kv) {
+    const tdm_profile_row_t *row = &m->ask->guess->row[TDM_ROUTE_FUSED];
+    double c = s->chunk;
+    return row->pair_ns * (c * depth + c * (c + 1.0) / 2.0) + row->kv_ns * kv;
+}
+
+/* carry brings a time from where it was taken to the entry it stands for. */
+static double carry(const measure_t *m, const raw_t *r, double ns) {
+    double depth = r->depth_sum / r->cnt, kv = r->kv_sum / r->cnt;
+    double at = slope(m, &r->shape, depth, kv);
+    double want = slope(m, &r->shape, r->shape.chunk ? r->shape.depth : depth,
+                        r->shape.kv ? r->shape.kv : kv);
+    if (!(at > 0.0)) return ns;
+    return ns * fmin(fmax(want / at, 0.5), 2.0);
+}
+
+static int is_on_axis(const measure_t *m, uint32_t chunk) {
+    for (uint32_t i = 0; i < TDM_PROFILE_CHUNK_CNT; i++)
+        if (m->table.chunk_at[i] == (float)chunk) return 1;
+    return 0;
+}
+
+static void put_attention(measure_t *m, tdm_profile_set_t *set) {
+    for (uint32_t i = 0; i < m->raw_cnt; i++) {
+        raw_t *r = &m->raw[i];
+        if (r->cnt == 0 || !is_on_axis(m, r->shape.chunk)) continue;
+        tdm_load_t load = {.prefill_cnt = r->shape.chunk, .decode_cnt = r->shape.batch};
+        double rest = median(r->total, r->cnt) - tdm_table_ns(&m->table, 0, &load) +
+                      tdm_table_attention_ns(&m->table, 0, &load);
+        int is_alone = r->shape.chunk == 0 || r->shape.batch == 0;
+        for (uint32_t v = 0; v < TDM_PROFILE_VARIANT_CNT; v++) {
+            if (!is_alone && v != r->shape.variant) continue;
+            tdm_profile_point_t *p = next(set);
+            p->kind = TDM_PROFILE_FUSED + v;
+            p->chunk = r->shape.chunk;
+            p->depth = r->shape.depth;
+            p->batch = r->shape.batch;
+            p->kv = r->shape.kv;
+            p->cnt = r->cnt;
+            p->ns = (float)fmax(carry(m, r, rest), 0.0);
+            p->spread = (float)spread_of(r);
+        }
+    }
+}
+
+static void judge(measure_t *m, tdm_measure_check_t *out) {
+    double error[CHECK_MAX];
+    *out = (tdm_measure_check_t){.shape_cnt = m->check_cnt};
+    for (uint32_t i = 0; i < m->check_cnt; i++)
+        error[i] = fabs(tdm_table_ns(&m->table, 0, &m->check[i].load) / m->check[i].total_ns - 1.0);
+    out->median_error = median(error, m->check_cnt);
+    if (m->check_cnt) out->worst_error = error[m->check_cnt - 1u];
+}
+
+static tdm_status_t points(measure_t *m, tdm_profile_set_t *set, tdm_measure_check_t *check,
+                           tdm_error_t *err) {
+    set->point = calloc((size_t)m->raw_cnt * (TDM_PROFILE_VARIANT_CNT + 1u), sizeof *set->point);
+    if (!set->point) return tdm_error_set(err, TDM_ERR_NOMEM, "measure: no memory");
+    put_lin(m, set);
+    tdm_status_t st = tdm_profile_build(set, m->ask->guess, &m->table, err);
+    if (st == TDM_OK) put_attention(m, set);
+    if (st == TDM_OK) st = tdm_profile_build(set, m->ask->guess, &m->table, err);
+    if (st == TDM_OK) judge(m, check);
+    if (st != TDM_OK) tdm_profile_set_free(set);
+    return st;
+}
+
+/* --- the run ----------------------------------------------------------------- */
+
+static tdm_status_t all_stages(measure_t *m, double *fixed_ns, tdm_error_t *err) {
+    double idle[TDM_MEASURE_ROUND_MAX];
+    tdm_status_t st = tdm_rig_close(&m->rig, err);
+    for (uint32_t i = 0; i < TDM_MEASURE_ROUND_MAX && st == TDM_OK; i++)
+        st = tdm_rig_idle(&m->rig, &idle[i], err);
+    if (st != TDM_OK) return st;
+    *fixed_ns = fmax(median(idle, TDM_MEASURE_ROUND_MAX), 0.0);
+    while (tdm_grid_stage(&m->ask->limits, m->stage_cnt, &m->stage)) m->stage_cnt++;
+    for (uint32_t k = 0; k < m->stage_cnt && st == TDM_OK; k++) {
+        (void)tdm_grid_stage(&m->ask->limits, k, &m->stage);
+        int64_t left = m->ask->budget_ns - m->rig.spent_ns;
+        if (left <= 0 && k > 0) break;
+        st = run_stage(m, m->rig.spent_ns + left / (int64_t)(m->stage_cnt - k), err);
+    }
+    return st == TDM_OK ? tdm_rig_close(&m->rig, err) : st;
+}
+
+tdm_status_t tdm_measure_run(const tdm_measure_ask_t *ask, tdm_profile_set_t *set,
+                             tdm_measure_check_t *check, tdm_error_t *err) {
+    const tdm_measure_limits_t *l = &ask->limits;
+    if (l->seq_max < 2 || l->seq_max > TDM_SEQ_MAX || l->token_max == 0 ||
+        l->token_max > TDM_PLAN_TOKEN_MAX || l->vocab == 0)
+        return tdm_error_set(err, TDM_ERR_INVAL, "measure: needs two sequences and tokens");
+    measure_t *m = calloc(1, sizeof *m);
+    if (m) m->raw = calloc(RAW_MAX, sizeof *m->raw);
+    tdm_status_t st = TDM_ERR_NOMEM;
+    if (m && m->raw) {
+        m->ask = ask;
+        tdm_rig_init(&m->rig, ask);
+        set->split_max = 1;
+        set->is_stair = ask->is_stair;
+        st = all_stages(m, &set->fixed_ns, err);
+        if (st == TDM_OK) st = points(m, set, check, err);
+    } else {
+        (void)tdm_error_set(err, st, "measure: no memory");
+    }
+    if (m) free(m->raw);
+    free(m);
+    return st;
+}

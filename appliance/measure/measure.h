@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_MEASURE_MEASURE_H
+#define TDM_MEASURE_MEASURE_H
+
+/* tdm_measure times an executor and fills a profile (appliance/profile).
+
+     grid.h    which shapes: (c, h, b, S) on the table's axes, by stages
+     rig.h     slots at the depths that a stage wants, plans that use them
+     measure   rounds over the shapes of a stage, samples to points
+
+   What a point says.  T is the median of whole iterations, as the executor
+   clocks them.
+     fixed      T of an iteration with nothing to compute
+     lin[N]     T - fixed - attention, of N prefill tokens at depth 0
+     att[...]   T - fixed - lin[c + b]: attention, and what a decode costs
+                beyond a row of prefill (its logits)
+   so the sum is right at every shape that was measured, whatever is
+   counted where.  Depths grow while they are timed; a shape is timed
+   around its entry and carried onto it by the guess's slope.
+
+   Rounds are interleaved: a disturbance hits one sample of many shapes,
+   not all samples of one.  Stages come in the order of their worth, and
+   each may take an equal part of the time that is left; what was never
+   reached stays outside the table's box, so that the scheduler knows that
+   it extrapolates.
+
+   Host code: allocates; no clock of its own but the executor's. */
+
+#include "appliance/abi/plan.h"
+#include "appliance/abi/result.h"
+#include "appliance/profile/table.h"
+
+TDM_BEGIN_DECLS
+
+#define TDM_MEASURE_ROUND_MAX 15u /* samples of one shape */
+
+/* What the executor can hold; each as in kernels/include/backend.h. */
+typedef struct tdm_measure_limits {
+    uint32_t seq_max;
+    uint32_t token_max;
+    uint32_t context_max;
+    uint32_t kv_page_cnt;
+    uint32_t vocab;
+} tdm_measure_limits_t;
+
+typedef struct tdm_measure_ask {
+    tdm_measure_limits_t limits;
+    const tdm_profile_t *guess; /* rows; the slope between neighbours */
+    int64_t budget_ns;          /* of executor time; each stage gets one round in any case */
+    uint32_t is_stair;          /* as in tdm_profile_set_t */
+    /* run does one iteration: plan and result are these, for every call. */
+    tdm_status_t (*run)(void *ctx, tdm_plan_t *plan, tdm_result_t *result, tdm_error_t *err);
+    tdm_plan_t *plan;
+    tdm_result_t *result;
+    /* progress, NULL: nobody looks.  share in [0, 1] of the budget. */
+    void (*progress)(void *ctx, double share, const char *stage, uint32_t points);
+    void *ctx;
+} tdm_measure_ask_t;
+
+/* How well the finished table tells shapes that it was not made from. */
+typedef struct tdm_measure_check {
+    uint32_t shape_cnt;
+    double median_error; /* |predicted / measured - 1| */
+    double worst_error;
+} tdm_measure_check_t;
+
+/* tdm_measure_run measures into set, whose names the caller fills; its
+   points are from malloc (tdm_profile_set_free).  The executor's slots are
+   closed before and after.  Errors are run's own, or NOMEM. */
+TDM_MUST_USE tdm_status_t tdm_measure_run(const tdm_measure_ask_t *ask, tdm_profile_set_t *set,
+                                          tdm_measure_check_t *check, tdm_error_t *err);
+
+TDM_END_DECLS
+
+#endif /* TDM_MEASURE_MEASURE_H */
