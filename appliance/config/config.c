@@ -162,19 +162,25 @@ static tdm_status_t file_read(const char *path, char **out, size_t *out_sz, tdm_
     return tdm_error_set(err, TDM_ERR_LIMIT, "%s: over 1 MiB", path);
 }
 
+tdm_status_t tdm_config_parse(tdm_config_t *config, const char *text, uint64_t sz, const char *name,
+                              tdm_error_t *err) {
+    json_error_t je;
+    json_t *root = json_loadb(text, sz, JSON_REJECT_DUPLICATES, &je);
+    if (!root) return tdm_error_set(err, TDM_ERR_INVAL, "%s line %d: %s", name, je.line, je.text);
+    tdm_config_t next = *config;
+    tdm_status_t st = merge_root(&next, root, err);
+    json_decref(root);
+    if (st == TDM_OK) *config = next;
+    return st;
+}
+
 tdm_status_t tdm_config_load(tdm_config_t *config, const char *path, tdm_error_t *err) {
     char *text = NULL;
     size_t text_sz = 0;
     tdm_status_t st = file_read(path, &text, &text_sz, err);
     if (st != TDM_OK) return st;
-    json_error_t je;
-    json_t *root = json_loadb(text, text_sz, JSON_REJECT_DUPLICATES, &je);
+    st = tdm_config_parse(config, text, text_sz, path, err);
     free(text);
-    if (!root) return tdm_error_set(err, TDM_ERR_INVAL, "%s line %d: %s", path, je.line, je.text);
-    tdm_config_t next = *config;
-    st = merge_root(&next, root, err);
-    json_decref(root);
-    if (st == TDM_OK) *config = next;
     return st;
 }
 

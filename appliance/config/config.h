@@ -29,6 +29,11 @@ void tdm_config_default(tdm_config_t *config);
    what it takes. */
 TDM_MUST_USE tdm_status_t tdm_config_load(tdm_config_t *config, const char *path, tdm_error_t *err);
 
+/* tdm_config_parse does so with the text of a file, which needs no zero;
+   name stands in the sentence of an error. */
+TDM_MUST_USE tdm_status_t tdm_config_parse(tdm_config_t *config, const char *text, uint64_t sz,
+                                           const char *name, tdm_error_t *err);
+
 /* tdm_config_set merges one "section.key=value". */
 TDM_MUST_USE tdm_status_t tdm_config_set(tdm_config_t *config, const char *assignment,
                                          tdm_error_t *err);

@@ -300,14 +300,14 @@ static tdm_status_t load_file(const char *path, json_t **root, tdm_error_t *err)
                          where.text);
 }
 
-tdm_status_t tdm_tokenizer_open_json(const char *path, uint32_t vocab, tdm_tokenizer_t **out,
-                                     tdm_error_t *err) {
-    json_t *root = NULL;
-    *out = NULL;
-    if (vocab == 0 || vocab > TDM_VOCAB_MAX)
-        return tdm_error_set(err, TDM_ERR_INVAL, "tokenizer: a vocabulary of %u", vocab);
-    tdm_status_t st = load_file(path, &root, err);
-    if (!root) return st;
+static tdm_status_t check_vocab(uint32_t vocab, tdm_error_t *err) {
+    if (vocab > 0 && vocab <= TDM_VOCAB_MAX) return TDM_OK;
+    return tdm_error_set(err, TDM_ERR_INVAL, "tokenizer: a vocabulary of %u", vocab);
+}
+
+/* from_root takes over the reference to root. */
+static tdm_status_t from_root(json_t *root, uint32_t vocab, tdm_tokenizer_t **out,
+                              tdm_error_t *err) {
     tdm_tokenizer_t *t = calloc(1, sizeof *t);
     if (!t) {
         json_decref(root);
@@ -315,7 +315,7 @@ tdm_status_t tdm_tokenizer_open_json(const char *path, uint32_t vocab, tdm_token
     }
     t->row_cnt = vocab;
     t->bos = t->eos = t->unknown = -1;
-    st = read_all(t, root, err);
+    tdm_status_t st = read_all(t, root, err);
     json_decref(root);
     if (st != TDM_OK) {
         tdm_tokenizer_close(t);
@@ -323,4 +323,26 @@ tdm_status_t tdm_tokenizer_open_json(const char *path, uint32_t vocab, tdm_token
     }
     *out = t;
     return TDM_OK;
+}
+
+tdm_status_t tdm_tokenizer_open_json(const char *path, uint32_t vocab, tdm_tokenizer_t **out,
+                                     tdm_error_t *err) {
+    json_t *root = NULL;
+    *out = NULL;
+    tdm_status_t st = check_vocab(vocab, err);
+    if (st == TDM_OK) st = load_file(path, &root, err);
+    return st == TDM_OK ? from_root(root, vocab, out, err) : st;
+}
+
+tdm_status_t tdm_tokenizer_parse_json(const char *text, uint64_t sz, const char *name,
+                                      uint32_t vocab, tdm_tokenizer_t **out, tdm_error_t *err) {
+    *out = NULL;
+    tdm_status_t st = check_vocab(vocab, err);
+    if (st != TDM_OK) return st;
+    json_error_t where;
+    json_t *root = json_loadb(text, sz, JSON_REJECT_DUPLICATES, &where);
+    if (!root)
+        return tdm_error_set(err, TDM_ERR_CORRUPT, "tokenizer %s: line %d: %s", name, where.line,
+                             where.text);
+    return from_root(root, vocab, out, err);
 }

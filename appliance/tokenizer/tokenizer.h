@@ -71,6 +71,12 @@ TDM_MUST_USE tdm_status_t tdm_tokenizer_open_gguf(const tdm_gguf_t *g, uint32_t 
 TDM_MUST_USE tdm_status_t tdm_tokenizer_open_json(const char *path, uint32_t vocab,
                                                   tdm_tokenizer_t **out, tdm_error_t *err);
 
+/* tdm_tokenizer_parse_json does so with the text of the file, which needs
+   no zero; name stands in the sentence of an error. */
+TDM_MUST_USE tdm_status_t tdm_tokenizer_parse_json(const char *text, uint64_t sz, const char *name,
+                                                   uint32_t vocab, tdm_tokenizer_t **out,
+                                                   tdm_error_t *err);
+
 /* tdm_tokenizer_close frees; NULL is allowed. */
 void tdm_tokenizer_close(tdm_tokenizer_t *t);
 

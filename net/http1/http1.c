@@ -110,7 +110,9 @@ static tdm_status_t listen_on(tdm_http1_t *d, tdm_error_t *err) {
 /* Memory per connection: our header bound twice (the library keeps the
    text and its table) and room for the response. */
 static tdm_status_t start(tdm_http1_t *d, tdm_error_t *err) {
-    unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG;
+    unsigned flags = MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG;
+    flags |= d->config.is_driven ? (unsigned)MHD_USE_EPOLL | MHD_USE_ITC
+                                 : (unsigned)MHD_USE_EPOLL_INTERNAL_THREAD;
     d->daemon = MHD_start_daemon(
         flags, 0, tdm_http1_accept, d, tdm_http1_handle, d, MHD_OPTION_LISTEN_SOCKET, d->listen_fd,
         MHD_OPTION_EXTERNAL_LOGGER, tdm_http1_log, d, MHD_OPTION_URI_LOG_CALLBACK, tdm_http1_uri, d,
@@ -157,6 +159,16 @@ tdm_status_t tdm_http1_open(const tdm_http1_config_t *config, const tdm_http1_wi
     }
     *out = d;
     return TDM_OK;
+}
+
+void tdm_http1_turn(tdm_http1_t *d) {
+    TDM_CHECK(d->config.is_driven);
+    (void)MHD_run(d->daemon);
+}
+
+int tdm_http1_adopt(tdm_http1_t *d, int fd, const struct sockaddr *addr, socklen_t addr_sz) {
+    TDM_CHECK(d->config.is_driven);
+    return MHD_add_connection(d->daemon, fd, addr, addr_sz) == MHD_YES;
 }
 
 uint16_t tdm_http1_port(const tdm_http1_t *d) {

@@ -46,6 +46,8 @@
 #include "appliance/ring/ring.h"
 #include "telemetry/block/block.h"
 
+#include <sys/socket.h>
+
 TDM_BEGIN_DECLS
 
 typedef struct tdm_http1 tdm_http1_t;
@@ -89,6 +91,7 @@ typedef struct tdm_http1_config {
     uint32_t body_ms;         /* end of the header to the end of the body; 0: no bound */
     uint32_t idle_s;          /* a silent connection is closed after this; 0: never */
     uint32_t egress_batch;    /* egress words of one poll */
+    uint32_t is_driven;       /* no library thread: the caller runs tdm_http1_turn */
     uint64_t body_max;        /* bytes of one request body */
     uint64_t body_total_max;  /* bytes of all bodies held at once */
     const char *allow_origin; /* Access-Control-Allow-Origin, NULL: not sent */
@@ -125,6 +128,17 @@ uint16_t tdm_http1_port(const tdm_http1_t *d);
    One thread. */
 uint32_t tdm_http1_poll(tdm_http1_t *d, int64_t now_ns);
 
+/* tdm_http1_turn does, once, what the library thread does all the time:
+   takes connections, reads, calls back, writes; never blocks.  For a door
+   that is_driven, where the caller then is the library thread too: tests
+   and fuzzers, which want an order that repeats. */
+void tdm_http1_turn(tdm_http1_t *d);
+
+/* tdm_http1_adopt hands a connected stream socket to the door as if it had
+   been accepted from addr; it is the door's then, and closed where a bound
+   refuses it (0).  Only where is_driven. */
+int tdm_http1_adopt(tdm_http1_t *d, int fd, const struct sockaddr *addr, socklen_t addr_sz);
+
 /* tdm_http1_next_ns: when to poll even without a ring of the egress
    bell; TDM_TIME_NEVER if never.  Same thread as tdm_http1_poll. */
 int64_t tdm_http1_next_ns(tdm_http1_t *d, int64_t now_ns);
@@ -135,6 +149,10 @@ int tdm_http1_fd(const tdm_http1_t *d);
 
 /* tdm_http1_open_cnt: exchange slots in use; any thread. */
 uint32_t tdm_http1_open_cnt(tdm_http1_t *d);
+
+/* tdm_http1_conn_cnt: connections that the library has not closed; any
+   thread. */
+uint32_t tdm_http1_conn_cnt(tdm_http1_t *d);
 
 /* tdm_http1_quiesce stops listening; open connections go on. */
 void tdm_http1_quiesce(tdm_http1_t *d);

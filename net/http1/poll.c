@@ -122,3 +122,10 @@ uint32_t tdm_http1_open_cnt(tdm_http1_t *d) {
     (void)pthread_mutex_unlock(&d->lock);
     return n;
 }
+
+uint32_t tdm_http1_conn_cnt(tdm_http1_t *d) {
+    (void)pthread_mutex_lock(&d->lock);
+    uint32_t n = d->link_cnt;
+    (void)pthread_mutex_unlock(&d->lock);
+    return n;
+}

@@ -3,7 +3,7 @@
 #define TDM_TESTS_FUZZ_FUZZ_H
 
 /* What the targets share: a cursor over the input, copies of exact size,
-   a file in memory, and a count of what was really tried (an input of the
+   an arena on the heap, and a count of what was really tried (an input of the
    link target holds many frames).
 
    A target defines LLVMFuzzerTestOneInput and FUZZ_UNIT("frames"); the
@@ -11,17 +11,23 @@
    A rig of tests/unit may stand behind a target: a failed cmocka assertion
    ends the process, and libFuzzer reports that as a crash. */
 
+#include "appliance/base/arena.h"
 #include "appliance/base/attr.h"
 
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 int LLVMFuzzerInitialize(int *argc, char ***argv);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t sz);
+
+/* Read by the runtime of the sanitizer before main: freed memory is kept
+   from reuse for 16 MiB and not for 256, which stay in no cache. */
+__attribute__((used, visibility("default"))) const char *__asan_default_options(void);
+const char *__asan_default_options(void) {
+    return "quarantine_size_mb=16:malloc_context_size=12";
+}
 
 static uint64_t fuzz_cnt;
 static const char *fuzz_unit;
@@ -81,19 +87,14 @@ static inline uint8_t *fuzz_copy(const void *bytes, size_t sz) {
     return p;
 }
 
-/* fuzz_file holds bytes in one file of memory and gives its path, for
-   readers that want one. */
-static inline const char *fuzz_file(const void *bytes, size_t sz) {
-    static char path[64];
-    static int fd = -1;
-    if (fd < 0) {
-        fd = memfd_create("fuzz", MFD_CLOEXEC);
-        FUZZ_CHECK(fd >= 0);
-        (void)snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    }
-    FUZZ_CHECK(ftruncate(fd, 0) == 0);
-    FUZZ_CHECK(pwrite(fd, bytes, sz, 0) == (ssize_t)sz);
-    return path;
+/* fuzz_arena is an arena over a heap block of exactly sz zeroed bytes; the
+   caller frees its base.  A mapped one reads /proc for its page size, which
+   takes longer than a whole file. */
+static inline tdm_arena_t fuzz_arena(uint64_t sz) {
+    void *p = NULL;
+    FUZZ_CHECK(posix_memalign(&p, 4096, sz ? sz : 1) == 0);
+    memset(p, 0, sz);
+    return (tdm_arena_t){.base = p, .sz = sz, .page_sz = 4096, .fd = -1};
 }
 
 #endif /* TDM_TESTS_FUZZ_FUZZ_H */

@@ -41,14 +41,13 @@ static void walk(const tdm_gguf_t *g) {
 
 static void load(const tdm_gguf_t *g, const tdm_shape_t *shape) {
     static tdm_weights_t w;
-    tdm_arena_t arena;
     tdm_error_t err = {0};
     uint64_t sz = tdm_weights_sz(shape);
     if (sz > 1u << 20) return;
-    FUZZ_CHECK(tdm_arena_open(&arena, TDM_ARENA_PLAIN, sz, &err) == TDM_OK);
+    tdm_arena_t arena = fuzz_arena(sz);
     if (tdm_weights_load(g, shape, &arena, NULL, NULL, &w, &err) != TDM_OK)
         FUZZ_CHECK(err.text[0] != 0);
-    tdm_arena_close(&arena);
+    free(arena.base);
 }
 
 static void encode(const tdm_gguf_t *g, uint32_t vocab) {

@@ -1,81 +1,99 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bytes into the HTTP/1.1 door, over a loopback connection of their own:
-   the library parses, our callbacks see what it lets through.
+/* Bytes into the HTTP/1.1 door, each input a connection of its own: the
+   library parses, our callbacks see what it lets through.  Door, played
+   api and client run in turn on this one thread, over a pair of sockets,
+   so that an input always does the same.
 
    Input: one flag byte, then the bytes of a connection.  Flags: 1 sent in
-   two pieces, 2 the client waits for an answer before it leaves, 4 it
-   leaves with a reset.  After each connection no exchange may stay open,
-   and the heap stays small. */
+   two pieces, 2 the client stays for a few turns before it leaves, 4 it
+   leaves at once and reads nothing, 8 it comes from another machine.
+   After each connection no exchange and no connection may stay open, and
+   the heap stays small. */
 #include "tests/fuzz/fuzz.h"
 #include "tests/unit/net_http1/rig.h"
 
 #include "appliance/base/check.h"
 
 #include <arpa/inet.h>
-#include <poll.h>
+#include <errno.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 FUZZ_UNIT("connections")
 
 #define HEAP_MAX (UINT64_C(192) << 20) /* libFuzzer's corpus included */
+#define STAY_MAX 6u                    /* turns that a client with flag 2 stays */
+#define TURN_MAX 64u                   /* and the door has to close after it left */
 
 size_t __sanitizer_get_current_allocated_bytes(void);
 
 static rig_t *rig;
-static uint64_t source;
 
 int LLVMFuzzerInitialize(int *argc, char ***argv) {
     (void)argc;
     (void)argv;
     tdm_http1_config_t c = rig_config();
-    c.header_ms = 2000;
-    c.body_ms = 2000;
+    c.header_ms = 0; /* time is no part of an input */
+    c.body_ms = 0;
+    c.idle_s = 0;
+    c.is_driven = 1;
     rig = rig_open(&c);
     return 0;
 }
 
-/* dial connects from one of many loopback addresses: the ports of one
-   would be used up by closed connections within a minute. */
-static int dial(void) {
-    source++;
+static int dial(uint32_t flags) {
     struct sockaddr_in us = {.sin_family = AF_INET,
-                             .sin_addr.s_addr = htonl((uint32_t)(0x7f000001 + source % 60000 * 2))};
-    struct sockaddr_in door = {.sin_family = AF_INET,
-                               .sin_port = htons(tdm_http1_port(rig_door(rig))),
-                               .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), on = 1;
-    FUZZ_CHECK(fd >= 0);
-    (void)setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof on);
-    FUZZ_CHECK(bind(fd, (const struct sockaddr *)&us, sizeof us) == 0);
-    FUZZ_CHECK(connect(fd, (const struct sockaddr *)&door, sizeof door) == 0);
-    return fd;
+                             .sin_port = htons(4000),
+                             .sin_addr.s_addr = htonl(flags & 8 ? 0x0a000002 : 0x7f000001)};
+    int pair[2];
+    FUZZ_CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair) == 0);
+    FUZZ_CHECK(tdm_http1_adopt(rig_door(rig), pair[0], (const struct sockaddr *)&us, sizeof us));
+    return pair[1];
 }
 
-/* read_all reads until the door closes, or nothing comes for wait_ms. */
-static void read_all(int fd, int wait_ms) {
+/* listen_to takes turns and reads; 1 once the door has closed. */
+static int listen_to(int fd, uint32_t turn_cnt) {
     static char sink[65536];
-    struct pollfd p = {.fd = fd, .events = POLLIN};
-    while (poll(&p, 1, wait_ms) > 0)
-        if (recv(fd, sink, sizeof sink, 0) <= 0) return;
+    for (uint32_t i = 0; i < turn_cnt; i++) {
+        rig_turn(rig);
+        ssize_t got = recv(fd, sink, sizeof sink, 0);
+        if (got == 0 || (got < 0 && errno != EAGAIN)) return 1;
+    }
+    return 0;
+}
+
+/* send_all gives up where the door has closed or takes nothing more. */
+static void send_all(int fd, const uint8_t *bytes, size_t sz) {
+    for (uint32_t i = 0; sz > 0 && i < TURN_MAX; i++) {
+        ssize_t put = send(fd, bytes, sz, MSG_NOSIGNAL);
+        if (put < 0 && (errno != EAGAIN || listen_to(fd, 1))) return;
+        bytes += put > 0 ? put : 0;
+        sz -= put > 0 ? (size_t)put : 0;
+    }
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t sz) {
     fuzz_in_t in = {data, sz};
     uint32_t flags = fuzz_u8(&in);
-    int fd = dial();
+    int fd = dial(flags);
     size_t cut = flags & 1 ? in.left / 2 : in.left;
-    client_send_bytes(fd, in.at, cut);
-    if (flags & 1) client_send_bytes(fd, in.at + cut, in.left - cut);
-    if (flags & 2) read_all(fd, 2);
-    if (flags & 4) {
-        struct linger now = {.l_onoff = 1};
-        (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof now);
-    } else {
+    send_all(fd, in.at, cut);
+    if (flags & 1) {
+        rig_turn(rig);
+        send_all(fd, in.at + cut, in.left - cut);
+    }
+    if (flags & 2) (void)listen_to(fd, STAY_MAX);
+    if (!(flags & 4)) {
         (void)shutdown(fd, SHUT_WR);
-        read_all(fd, 3000);
+        FUZZ_CHECK(listen_to(fd, TURN_MAX));
     }
     (void)close(fd);
+    for (uint32_t i = 0; i < TURN_MAX; i++) {
+        if (tdm_http1_open_cnt(rig_door(rig)) == 0 && tdm_http1_conn_cnt(rig_door(rig)) == 0) break;
+        rig_turn(rig);
+    }
+    FUZZ_CHECK(tdm_http1_open_cnt(rig_door(rig)) == 0);
+    FUZZ_CHECK(tdm_http1_conn_cnt(rig_door(rig)) == 0);
     if (fuzz_cnt++ % 256 == 0) FUZZ_CHECK(__sanitizer_get_current_allocated_bytes() < HEAP_MAX);
-    if (!(flags & 4)) FUZZ_CHECK(rig_wait_idle(rig));
     return 0;
 }

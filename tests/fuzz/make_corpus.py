@@ -84,6 +84,8 @@ def frames():
     save("quic", "client", record(1, b"") * 6)
     save("quic", "patched", record(1, b"\x05\x00\x01") + record(1, b"") * 3 + record(5, b"\x20\x00\x80"))
     save("quic", "back", record(17, b"") * 5 + record(13, b"") * 2 + record(5, b"") * 2)
+    save("quic", "volley", record(33, b"\x00\x00\x01") + record(1, b"") * 3 + record(37, b"\x0b\x00\x80") * 3)
+    save("quic", "volley_initial", record(32, initial) + record(32, b"\x40" + bytes(40)))
     save("quic", "moved", record(1, b"") * 4 + record(13, b"") + record(5, b""))
 
 

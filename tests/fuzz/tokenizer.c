@@ -8,6 +8,8 @@
 
 FUZZ_UNIT("files")
 
+#define VOCAB 600u /* of the model; no seed needs more */
+
 static void use(const tdm_tokenizer_t *t) {
     static const char text[] = "Hello, w\xc3\xb6rld 12345 <s><|im_end|>\n\xf0\x9f\x98\x80";
     tdm_encode_scratch_t *s;
@@ -35,7 +37,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t sz) {
     tdm_tokenizer_t *t;
     tdm_error_t err = {0};
     fuzz_cnt++;
-    if (tdm_tokenizer_open_json(fuzz_file(data, sz), 4096, &t, &err) != TDM_OK) {
+    char *copy = (char *)fuzz_copy(data, sz);
+    tdm_status_t st = tdm_tokenizer_parse_json(copy, sz, "fuzz", VOCAB, &t, &err);
+    free(copy);
+    if (st != TDM_OK) {
         FUZZ_CHECK(err.text[0] != 0);
         return 0;
     }

@@ -14,14 +14,27 @@
 
 #include <cmocka.h>
 
+/* load_text reads the text as a file, and once more from memory, without a
+   zero at its end: the outcome is one. */
 static tdm_status_t load_text(tdm_config_t *c, const char *text, size_t sz, tdm_error_t *err) {
     char path[] = "/tmp/tdm-config-XXXXXX";
     int fd = mkstemp(path);
     assert_true(fd >= 0);
     assert_int_equal(write(fd, text, sz), (ssize_t)sz);
     (void)close(fd);
+    static tdm_config_t parsed;
+    tdm_error_t parse_err = {0};
+    char *copy = malloc(sz ? sz : 1);
+    assert_non_null(copy);
+    memcpy(copy, text, sz);
+    parsed = *c;
+    tdm_status_t parse_st = tdm_config_parse(&parsed, copy, sz, path, &parse_err);
+    free(copy);
     tdm_status_t st = tdm_config_load(c, path, err);
     (void)unlink(path);
+    assert_int_equal(parse_st, st);
+    assert_memory_equal(&parsed, c, sizeof *c);
+    if (st != TDM_OK) assert_string_equal(parse_err.text, err->text);
     return st;
 }
 

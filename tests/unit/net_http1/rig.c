@@ -44,6 +44,8 @@ struct rig {
     pthread_t api, mgmt;
     uint32_t stop_api, stop_mgmt, is_held;
     int is_v6;
+    uint32_t is_driven;
+    uint32_t live_cnt; /* calls in use, the played api's alone */
     uint64_t arrival_cnt, hangup_cnt;
     int64_t hangup_ns;
     call_t call[CALL_MAX];
@@ -155,7 +157,9 @@ static void flush(rig_t *rig, call_t *c) {
     tdm_egress_t word = {{c->x->handle.slot, c->generation}, c->owed, 0};
     if (!tdm_ring_push(&rig->egress, c->api, &word)) return;
     c->owed = 0;
-    if (c->is_ended) c->x = NULL;
+    if (!c->is_ended) return;
+    c->x = NULL;
+    rig->live_cnt--;
 }
 
 static void take_arrivals(rig_t *rig, uint32_t api) {
@@ -170,6 +174,7 @@ static void take_arrivals(rig_t *rig, uint32_t api) {
         c->x = a.exchange;
         c->generation = a.generation;
         c->api = api;
+        rig->live_cnt++;
         begin(c);
     }
 }
@@ -186,21 +191,27 @@ static void take_hangups(rig_t *rig, uint32_t api) {
     }
 }
 
+static void api_turn(rig_t *rig) {
+    int64_t now = tdm_clock_now_ns();
+    for (uint32_t a = 0; a < API_CNT; a++) {
+        take_arrivals(rig, a);
+        take_hangups(rig, a);
+    }
+    uint32_t live = rig->live_cnt;
+    for (uint32_t i = 0; i < CALL_MAX && live > 0; i++) {
+        call_t *c = &rig->call[i];
+        if (!c->x) continue;
+        live--;
+        if (!c->is_ended && c->is_bytes) write_bytes(c);
+        if (!c->is_ended && c->is_stream) write_stream(c, now);
+        flush(rig, c);
+    }
+}
+
 static void *api_main(void *arg) {
     rig_t *rig = arg;
     while (!tdm_load_relaxed(&rig->stop_api)) {
-        int64_t now = tdm_clock_now_ns();
-        for (uint32_t a = 0; a < API_CNT; a++) {
-            take_arrivals(rig, a);
-            take_hangups(rig, a);
-        }
-        for (uint32_t i = 0; i < CALL_MAX; i++) {
-            call_t *c = &rig->call[i];
-            if (!c->x) continue;
-            if (!c->is_ended && c->is_bytes) write_bytes(c);
-            if (!c->is_ended && c->is_stream) write_stream(c, now);
-            flush(rig, c);
-        }
+        api_turn(rig);
         sleep_us(100);
     }
     return NULL;
@@ -274,6 +285,8 @@ static rig_t *open_rig(const tdm_http1_config_t *config, tdm_http1_page_fn *page
         fprintf(stderr, "%s\n", err.text);
         abort();
     }
+    rig->is_driven = c.is_driven;
+    if (rig->is_driven) return rig;
     TDM_CHECK(pthread_create(&rig->api, NULL, api_main, rig) == 0);
     TDM_CHECK(pthread_create(&rig->mgmt, NULL, mgmt_main, rig) == 0);
     return rig;
@@ -287,11 +300,22 @@ rig_t *rig_open_with_page(const tdm_http1_config_t *config, tdm_http1_page_fn *p
     return open_rig(config, page);
 }
 
-void rig_close(rig_t *rig) {
+static void stop_threads(rig_t *rig) {
+    if (rig->is_driven) return;
     tdm_store_relaxed(&rig->stop_api, 1u);
     (void)pthread_join(rig->api, NULL);
     tdm_store_relaxed(&rig->stop_mgmt, 1u);
     (void)pthread_join(rig->mgmt, NULL);
+}
+
+void rig_turn(rig_t *rig) {
+    tdm_http1_turn(rig->door);
+    api_turn(rig);
+    (void)tdm_http1_poll(rig->door, tdm_clock_now_ns());
+}
+
+void rig_close(rig_t *rig) {
+    stop_threads(rig);
     tdm_http1_close(rig->door);
     tdm_doorbell_close(&rig->bell);
     for (uint32_t i = 0; i < rig->memory_cnt; i++) free(rig->memory[i]);

@@ -27,6 +27,10 @@ typedef struct rig rig_t;
 rig_t *rig_open(const tdm_http1_config_t *config);
 rig_t *rig_open_with_page(const tdm_http1_config_t *config, tdm_http1_page_fn *page);
 void rig_close(rig_t *rig);
+
+/* rig_turn does one turn of the library, the api tiles and the poller, for
+   a config with is_driven: no thread runs then. */
+void rig_turn(rig_t *rig);
 tdm_http1_config_t rig_config(void);
 
 tdm_http1_t *rig_door(rig_t *rig);

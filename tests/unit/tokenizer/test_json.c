@@ -44,6 +44,28 @@ static const char pieces[] =
     "\"vocab\":{\"<unk>\":0,\"<s>\":1,\"<0xC3>\":2,\"<0xA9>\":3,\"" MARK "\":4,\"a\":5,"
     "\"" MARK "a\":6},\"merges\":[\"" MARK " a\"]}}";
 
+/* assert_same_from_memory reads the file's text from a block of exactly its
+   size: the outcome is the file's. */
+static void assert_same_from_memory(const char *path, tdm_status_t st, const tdm_error_t *err) {
+    static char text[4096];
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    size_t sz = fread(text, 1, sizeof text, f);
+    (void)fclose(f);
+    assert_in_range(sz, 0, sizeof text - 1);
+    char *copy = malloc(sz + !sz);
+    assert_non_null(copy);
+    memcpy(copy, text, sz);
+    tdm_tokenizer_t *t;
+    tdm_error_t again = {0};
+    assert_int_equal(tdm_tokenizer_parse_json(copy, sz, path, 8, &t, &again), st);
+    free(copy);
+    if (st == TDM_OK)
+        tdm_tokenizer_close(t);
+    else
+        assert_string_equal(again.text, err->text);
+}
+
 /* open_replaced opens base with the first `from` in it replaced by `to`. */
 static tdm_status_t open_replaced(const char *base, const char *from, const char *to,
                                   tdm_tokenizer_t **t, tdm_error_t *err) {
@@ -62,6 +84,7 @@ static tdm_status_t open_replaced(const char *base, const char *from, const char
     (void)fputs(at, f);
     (void)fclose(f);
     tdm_status_t st = tdm_tokenizer_open_json(path, 8, t, err);
+    assert_same_from_memory(path, st, err);
     (void)unlink(path);
     return st;
 }
