@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define LENGTH_MAX ((double)(1u << 20))
+
 /* A log-normal fit of prompt and output lengths; rho correlates their
    logarithms.  arxiv_sample, azure_*: fitted to the public files;
    arxiv_long, mooncake: from their published median and 90th percentile. */
@@ -87,10 +89,24 @@ void tdm_workload_rotate(tdm_workload_t *w, uint64_t seed) {
     if (!copy) return;
     memcpy(copy, w->row, w->row_cnt * sizeof *copy);
     for (uint32_t i = 0; i < w->row_cnt; i++) {
-        w->row[i].prompt_cnt = copy[(i + by) % w->row_cnt].prompt_cnt;
-        w->row[i].output_cnt = copy[(i + by) % w->row_cnt].output_cnt;
+        int64_t at_ns = w->row[i].at_ns;
+        w->row[i] = copy[(i + by) % w->row_cnt];
+        w->row[i].at_ns = at_ns;
     }
     free(copy);
+}
+
+void tdm_workload_scale(tdm_workload_t *w, double factor) {
+    for (uint32_t i = 0; i < w->row_cnt; i++) {
+        tdm_workload_row_t *r = &w->row[i];
+        r->prompt_cnt = (uint32_t)between(r->prompt_cnt * factor + 0.5, 1.0, LENGTH_MAX);
+        r->output_cnt = (uint32_t)between(r->output_cnt * factor + 0.5, 1.0, LENGTH_MAX);
+    }
+}
+
+double tdm_workload_rate(const tdm_workload_t *w) {
+    if (w->row_cnt < 2 || w->row[w->row_cnt - 1u].at_ns <= 0) return 0.0;
+    return (double)(w->row_cnt - 1u) * 1e9 / (double)w->row[w->row_cnt - 1u].at_ns;
 }
 
 void tdm_workload_pace(tdm_workload_t *w, double rate, double cv, uint64_t seed) {

@@ -36,6 +36,30 @@ static int mooncake_read(const char *line, double *at_s, double *prompt, double 
     return field(line, "\"output_length\":", output);
 }
 
+/* blocks_read adds the numbers of "hash_ids": [..] to the workload; a line
+   without them has none.  0: they are no numbers, or too many. */
+static int blocks_read(const char *line, tdm_workload_t *w, tdm_workload_row_t *row) {
+    const char *at = strstr(line, "\"hash_ids\":");
+    row->block_off = w->block_cnt;
+    if (!at) return 1;
+    at = strchr(at, '[');
+    if (!at) return 0;
+    for (at++; *at && *at != ']';) {
+        char *end;
+        unsigned long v = strtoul(at, &end, 10);
+        if (end == at || v > UINT32_MAX || w->block_cnt == TDM_WORKLOAD_BLOCK_MAX) return 0;
+        if ((w->block_cnt & (w->block_cnt - 1u)) == 0) { /* full at each power of two */
+            uint32_t *grown = realloc(w->block, 2u * (w->block_cnt + 1u) * sizeof *grown);
+            if (!grown) return 0;
+            w->block = grown;
+        }
+        w->block[w->block_cnt++] = (uint32_t)v;
+        row->block_cnt++;
+        at = end + strspn(end, ", ");
+    }
+    return *at == ']';
+}
+
 /* azure_read takes "2023-11-16 18:17:03.97,4808,10"; days count from the
    first of the month, which no trace of ours leaves. */
 static int azure_read(const char *line, double *at_s, double *prompt, double *output) {
@@ -88,6 +112,7 @@ static uint64_t lines_read(FILE *f, char *line, uint32_t row_max, tdm_workload_t
         if (n == 1 && format != FORMAT_MOONCAKE) continue;
         if (line[0] == '\n' || line[0] == 0) continue;
         if (!row_read(format, line, &first_s, &w->row[w->row_cnt])) return n;
+        if (format == FORMAT_MOONCAKE && !blocks_read(line, w, &w->row[w->row_cnt])) return n;
         w->row_cnt++;
     }
     w->has_arrivals = format == FORMAT_MOONCAKE || format == FORMAT_AZURE;
@@ -117,5 +142,6 @@ tdm_status_t tdm_workload_read(const char *path, uint32_t row_max, tdm_workload_
 
 void tdm_workload_free(tdm_workload_t *w) {
     free(w->row);
+    free(w->block);
     *w = (tdm_workload_t){0};
 }

@@ -6,7 +6,8 @@
    and go out, and when.  No text.  Three public formats are read, known by
    their first line:
 
-     Mooncake JSONL   {"timestamp": ms, "input_length": n, "output_length": n, ...}
+     Mooncake JSONL   {"timestamp": ms, "input_length": n, "output_length": n,
+                       "hash_ids": [h, ...]}    one hash per 512 prompt tokens
      Azure CSV        TIMESTAMP,ContextTokens,GeneratedTokens
      counts CSV       num_prefill_tokens,num_decode_tokens,...   (no arrivals)
 
@@ -24,12 +25,19 @@ typedef struct tdm_workload_row {
     int64_t at_ns; /* since the first */
     uint32_t prompt_cnt;
     uint32_t output_cnt;
+    uint32_t block_off; /* into block[] */
+    uint32_t block_cnt; /* equal numbers are equal prompt text; 0: nothing is known */
 } tdm_workload_row_t;
+
+#define TDM_WORKLOAD_BLOCK_TOK 512u       /* prompt tokens of one block */
+#define TDM_WORKLOAD_BLOCK_MAX (1u << 24) /* of one file */
 
 typedef struct tdm_workload {
     tdm_workload_row_t *row; /* [row_cnt] by at_ns, from malloc */
     uint32_t row_cnt;
     uint32_t has_arrivals; /* the file told them */
+    uint32_t *block;       /* [block_cnt] hash ids, from malloc; NULL: the format has none */
+    uint32_t block_cnt;
 } tdm_workload_t;
 
 #define TDM_WORKLOAD_ROW_MAX (1u << 20)
@@ -47,6 +55,14 @@ TDM_MUST_USE tdm_status_t tdm_workload_generate(const char *name, uint32_t row_c
 /* tdm_workload_rotate shifts the rows' lengths by a random amount, so
    that seeds differ where the file is always the same. */
 void tdm_workload_rotate(tdm_workload_t *w, uint64_t seed);
+
+/* tdm_workload_scale multiplies all lengths by factor, at least 1 and cut
+   to [1, 2^20]: a trace's shape for a machine that is smaller. */
+void tdm_workload_scale(tdm_workload_t *w, double factor);
+
+/* tdm_workload_rate gives the requests a second that the arrivals have on
+   average; 0: fewer than two, or all at once. */
+double tdm_workload_rate(const tdm_workload_t *w);
 
 /* tdm_workload_pace gives the list `rate` requests a second on average:
    known arrivals are stretched evenly, others drawn with Gamma gaps of

@@ -50,6 +50,48 @@ static void mooncake_lines_read(void **state) {
     tdm_workload_free(&w);
 }
 
+static void mooncake_blocks_read(void **state) {
+    (void)state;
+    assert_int_equal(read_text("{\"timestamp\": 0, \"input_length\": 1100, \"output_length\": 5, "
+                               "\"hash_ids\": [0, 7, 4294967295]}\n"
+                               "{\"timestamp\": 1, \"input_length\": 9, \"output_length\": 5}\n"
+                               "{\"timestamp\": 2, \"input_length\": 600, \"output_length\": 5, "
+                               "\"hash_ids\": [0,8]}\n",
+                               10),
+                     TDM_OK);
+    assert_int_equal(w.block_cnt, 5);
+    assert_int_equal(w.row[0].block_cnt, 3);
+    assert_int_equal(w.block[w.row[0].block_off + 2], UINT32_MAX);
+    assert_int_equal(w.row[1].block_cnt, 0);
+    assert_int_equal(w.row[2].block_cnt, 2);
+    assert_int_equal(w.block[w.row[2].block_off], 0);
+    assert_int_equal(w.block[w.row[2].block_off + 1], 8);
+    tdm_workload_free(&w);
+    static const char *const bad[] = {"x]", "1, 2", "4294967296]", "-1]", "1 x]"};
+    for (uint32_t i = 0; i < TDM_COUNT_OF(bad); i++) {
+        char text[200];
+        (void)snprintf(text, sizeof text,
+                       "{\"timestamp\": 0, \"input_length\": 1, \"output_length\": 1, "
+                       "\"hash_ids\": [%s}\n",
+                       bad[i]);
+        assert_int_equal(read_text(text, 10), TDM_ERR_CORRUPT);
+    }
+}
+
+static void lengths_scale_and_stay_lengths(void **state) {
+    (void)state;
+    assert_int_equal(read_text("num_prefill_tokens,num_decode_tokens\n1000,10\n1,1\n", 9), TDM_OK);
+    tdm_workload_scale(&w, 0.25);
+    row_is(0, 0, 250, 3);
+    row_is(1, 0, 1, 1);
+    tdm_workload_scale(&w, 1e9);
+    row_is(0, 0, 1u << 20, 1u << 20);
+    assert_true(tdm_workload_rate(&w) == 0.0);
+    tdm_workload_pace(&w, 4.0, 1.0, 1);
+    assert_true(tdm_workload_rate(&w) > 0.0);
+    tdm_workload_free(&w);
+}
+
 static void azure_lines_read(void **state) {
     (void)state;
     assert_int_equal(read_text("TIMESTAMP,ContextTokens,GeneratedTokens\r\n"
@@ -172,6 +214,8 @@ static void rotation_keeps_the_rows_and_moves_them(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(mooncake_lines_read),
+        cmocka_unit_test(mooncake_blocks_read),
+        cmocka_unit_test(lengths_scale_and_stay_lengths),
         cmocka_unit_test(azure_lines_read),
         cmocka_unit_test(count_lines_read_without_arrivals),
         cmocka_unit_test(a_bad_line_is_named),
