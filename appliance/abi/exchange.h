@@ -76,6 +76,8 @@ typedef struct tdm_exchange {
     uint16_t is_truncated;
     uint16_t slo_class; /* set by api before HEAD; the door's histograms use it */
     uint16_t reserved;
+    int64_t promise_ttft_ns; /* of that class, set with it, for the door to judge; 0: none */
+    int64_t promise_gap_ns;
     int64_t first_byte_ns; /* first byte of the request seen */
     int64_t arrival_ns;    /* last byte of the body seen */
     uint64_t body_sz;
@@ -113,6 +115,7 @@ typedef struct tdm_hangup {
 #define TDM_EGRESS_END       4u  /* nothing follows; the body is complete */
 #define TDM_EGRESS_ABORT     8u  /* with END: the body is cut, reset the stream */
 #define TDM_EGRESS_BODY_DONE 16u /* api no longer reads the request body */
+#define TDM_EGRESS_FAILED    32u /* with END: the stream ends with an error of ours */
 
 /* One element of an egress lane, api to door.  At most one word per token
    record and three more per exchange are outstanding; a full lane makes

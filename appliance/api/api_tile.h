@@ -112,6 +112,7 @@ typedef struct tdm_api_config {
     const char *chat_template; /* "auto", or a name of tokenizer/chat.h's closed set */
     const char *model_name[TDM_API_MODEL_NAME_MAX]; /* [0] is listed first */
     tdm_api_class_t slo[TDM_SLO_CLASS_MAX];
+    tdm_api_class_t promise[TDM_SLO_CLASS_MAX]; /* what telemetry judges by; 0: no promise */
     const int32_t *end_id; /* [end_cnt] the model's end tokens, tdm_model_eos */
     uint32_t end_cnt;      /* at most TDM_STOP_ID_MAX / 2; 0: found by the names models give them */
     uint32_t reserved;

@@ -89,10 +89,23 @@ uint32_t tdm_label_of_api(tdm_endpoint_t endpoint) {
 void tdm_call_outcome(tdm_api_tile_t *t, tdm_call_t *c, uint32_t outcome) {
     if (!c->is_counted) return;
     c->is_counted = 0;
+    tdm_block_begin(t->wires.block);
     tdm_count(t->wires.block, TDM_METRIC_requests_total,
               tdm_series3(TDM_METRIC_requests_total, tdm_label_of_api((tdm_endpoint_t)c->endpoint),
                           c->slo_class, outcome),
               1);
+    tdm_gauge_set(t->wires.block, TDM_METRIC_requests_open, 0, --t->request_open_cnt);
+    tdm_block_end(t->wires.block);
+}
+
+/* count_received begins what tdm_call_outcome ends. */
+static void count_received(tdm_api_tile_t *t, tdm_call_t *c) {
+    c->is_counted = 1;
+    tdm_block_begin(t->wires.block);
+    tdm_count(t->wires.block, TDM_METRIC_requests_received_total,
+              tdm_label_of_api((tdm_endpoint_t)c->endpoint), 1);
+    tdm_gauge_set(t->wires.block, TDM_METRIC_requests_open, 0, ++t->request_open_cnt);
+    tdm_block_end(t->wires.block);
 }
 
 /* A client that may try again is told when; 408 is the client's own. */
@@ -288,7 +301,7 @@ static void route(tdm_api_tile_t *t, tdm_call_t *c) {
     tdm_route_match_t m = tdm_route_find(x->path);
     c->endpoint = (uint16_t)m.endpoint;
     int is_post = (m.allow & TDM_ALLOW(TDM_METHOD_POST)) != 0;
-    c->is_counted = is_post && x->method == TDM_METHOD_POST;
+    if (is_post && x->method == TDM_METHOD_POST) count_received(t, c);
     if (x->refuse) {
         refuse(t, c, (tdm_reason_t)x->refuse);
         return;

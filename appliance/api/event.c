@@ -24,6 +24,8 @@ static void on_accepted(tdm_api_tile_t *t, tdm_slot_t *s, const tdm_event_t *e) 
     tdm_count(t->wires.block, TDM_METRIC_tokens_total, TDM_LABEL_TOKEN_prompt,
               s->request.prompt_cnt);
     tdm_count(t->wires.block, TDM_METRIC_tokens_total, TDM_LABEL_TOKEN_cached, e->cached_cnt);
+    tdm_observe(t->wires.block, TDM_METRIC_request_prompt_tokens, s->request.slo_class,
+                s->request.prompt_cnt);
     if (s->control_due && !tdm_slot_push_controls(t, s)) tdm_slot_ready(t, s);
     if (s->call == TDM_NONE || !s->is_stream) return;
     tdm_call_head(t, &t->call[s->call], 200, TDM_CONTENT_EVENT_STREAM, -1);
@@ -59,7 +61,13 @@ static void on_token(tdm_api_tile_t *t, tdm_slot_t *s, const tdm_event_t *e) {
         discard(t, TDM_LABEL_DISCARD_stale);
         return;
     }
-    s->seen_cnt++;
+    if (s->seen_cnt++ == 0) {
+        s->start_ns = e->start_ns;
+        s->first_ns = e->iteration_ns;
+        tdm_observe_ns(t->wires.block, TDM_METRIC_prefill_seconds, s->request.slo_class,
+                       e->iteration_ns - e->start_ns);
+    }
+    s->last_ns = e->iteration_ns;
     if (s->call == TDM_NONE) {
         discard(t, TDM_LABEL_DISCARD_cancelled);
         return;

@@ -85,13 +85,24 @@ static int wait_for_room(tdm_api_tile_t *t) {
     return 1;
 }
 
+/* count_whole observes what only a whole answer tells. */
+static void count_whole(tdm_api_tile_t *t, const tdm_slot_t *s) {
+    tdm_block_t *b = t->wires.block;
+    uint32_t slo_class = s->request.slo_class;
+    tdm_observe(b, TDM_METRIC_request_output_tokens, slo_class, reply_cnt(s));
+    if (s->first_ns == 0) return;
+    tdm_observe_ns(b, TDM_METRIC_decode_seconds, slo_class, s->last_ns - s->first_ns);
+    tdm_observe_ns(b, TDM_METRIC_inference_seconds, slo_class, s->last_ns - s->start_ns);
+}
+
 /* done ends the call and gives the slot back. */
 static int done(tdm_api_tile_t *t, tdm_call_t *c, tdm_slot_t *s) {
     const char *finish = is_native(s) ? "stop" : finish_of(s);
     uint32_t outcome = TDM_LABEL_OUTCOME_error;
     if (finish) outcome = finish[0] == 's' ? TDM_LABEL_OUTCOME_stop : TDM_LABEL_OUTCOME_length;
     tdm_call_outcome(t, c, outcome);
-    tdm_call_send(t, c, TDM_EGRESS_END);
+    tdm_call_send(t, c, finish ? TDM_EGRESS_END : TDM_EGRESS_END | TDM_EGRESS_FAILED);
+    if (finish && !is_native(s)) count_whole(t, s);
     c->slot = TDM_NONE;
     tdm_slot_free(t, s);
     return 0;

@@ -160,7 +160,9 @@ static void fill_options(draft_t *d, tdm_slot_t *s) {
 
 static int submit(draft_t *d, tdm_slot_t *s) {
     tdm_api_tile_t *t = d->t;
-    const tdm_exchange_t *x = d->c->exchange;
+    tdm_exchange_t *x = d->c->exchange;
+    x->promise_ttft_ns = t->config.promise[d->c->slo_class].ttft_ns;
+    x->promise_gap_ns = t->config.promise[d->c->slo_class].tpot_ns;
     s->request.api = t->config.api_idx;
     s->request.slo_class = d->c->slo_class;
     s->request.arrival_ns = x->arrival_ns;

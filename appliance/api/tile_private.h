@@ -107,7 +107,10 @@ typedef struct tdm_slot {
     uint16_t reason;      /* tdm_reason_t, of finish ERROR */
     uint16_t is_first_sent;
     int64_t created_s;
-    char id[40]; /* "chatcmpl-..." */
+    int64_t start_ns; /* first plan that worked on it, with the first token */
+    int64_t first_ns; /* end of the iteration of its first token; 0: none yet */
+    int64_t last_ns;  /* and of its newest */
+    char id[40];      /* "chatcmpl-..." */
     tdm_text_t text;
 } tdm_slot_t;
 
@@ -134,6 +137,7 @@ struct tdm_api_tile {
     tdm_rng_t rng;
     uint32_t call_cnt;
     uint32_t open_call_cnt;
+    uint32_t request_open_cnt;        /* calls without an outcome */
     uint32_t call_base[TDM_DOOR_MAX]; /* first call of a door */
     tdm_call_t *call;                 /* [call_cnt] */
     tdm_slot_t *slot;                 /* [request_max] */

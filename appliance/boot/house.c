@@ -171,8 +171,12 @@ tdm_status_t tdm_house_open(tdm_house_t *h, const tdm_config_t *config, const ch
                            .http1 = h->http1,
                            .port = h->port,
                            .vitals = &h->vitals};
-    h->mgmt_loop = (tdm_tile_t){
-        .name = "mgmt", .ctx = &h->mgmt, .poll = tdm_mgmt_poll, .next_ns = tdm_mgmt_next_ns};
+    h->mgmt_loop = (tdm_tile_t){.block = h->wires.block[TDM_BLOCK_MGMT],
+                                .label = TDM_LABEL_TILE_mgmt,
+                                .name = "mgmt",
+                                .ctx = &h->mgmt,
+                                .poll = tdm_mgmt_poll,
+                                .next_ns = tdm_mgmt_next_ns};
     tdm_poller_init(&h->mgmt_loop.poller, TDM_POLL_ADAPTIVE,
                     &h->wires.door_bell[h->wires.door_cnt - 1], tdm_http1_fd(h->http1),
                     h->start_ns);

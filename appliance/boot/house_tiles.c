@@ -256,6 +256,9 @@ static void api_config(tdm_house_t *h, uint32_t k, tdm_api_config_t *a, tdm_api_
     a->model_name[0] = h->model_name;
     a->version = h->version;
     a->chat_template = c->model_chat_template;
+    for (uint32_t i = 0; i < TDM_SLO_CLASS_MAX; i++)
+        a->promise[i] = (tdm_api_class_t){.ttft_ns = (int64_t)c->sched_ttft_ms * TDM_NS_PER_MS,
+                                          .tpot_ns = (int64_t)c->sched_gap_ms * TDM_NS_PER_MS};
     a->end_cnt = tdm_model_eos(h->model, &a->end_id);
     a->wall_offset_ns = tdm_clock_wall_s() * TDM_NS_PER_S - h->start_ns;
     (void)!getrandom(&a->seed, sizeof a->seed, 0);
@@ -406,21 +409,33 @@ static tdm_status_t make_tiles(tdm_house_t *h, const plans_t *p, tdm_error_t *er
     void *mem = tdm_arena_take(a, tdm_sched_tile_footprint(&p->sizes), 4096);
     tdm_status_t st = tdm_sched_tile_create(mem, &p->sizes, &p->live, &p->sched, &h->sched, err);
     if (st != TDM_OK) return st;
-    h->sched_thread =
-        (tdm_tile_t){.name = "sched", .ctx = h->sched, .poll = poll_sched, .next_ns = next_sched};
+    h->sched_thread = (tdm_tile_t){.name = "sched",
+                                   .ctx = h->sched,
+                                   .poll = poll_sched,
+                                   .next_ns = next_sched,
+                                   .block = h->wires.block[TDM_BLOCK_SCHED],
+                                   .label = TDM_LABEL_TILE_sched};
     for (uint32_t k = 0; k < h->wires.api_cnt; k++) {
         mem = tdm_arena_take(a, tdm_api_tile_footprint(&p->api[k], &p->api_wires[k]), 4096);
         st = tdm_api_tile_init(mem, &p->api[k], &p->api_wires[k], &h->api[k], err);
         if (st != TDM_OK) return st;
-        h->api_thread[k] =
-            (tdm_tile_t){.name = "api", .ctx = h->api[k], .poll = poll_api, .next_ns = next_api};
+        h->api_thread[k] = (tdm_tile_t){.name = "api",
+                                        .ctx = h->api[k],
+                                        .poll = poll_api,
+                                        .next_ns = next_api,
+                                        .block = h->wires.block[TDM_BLOCK_API + k],
+                                        .label = TDM_LABEL_TILE_api};
     }
     if (!h->port) return TDM_OK;
     mem = tdm_arena_take(a, tdm_net_tile_footprint(&p->net), 4096);
     st = tdm_net_tile_create(mem, &p->net, h->start_ns, &h->net, err);
     if (st != TDM_OK) return st;
-    h->net_thread =
-        (tdm_tile_t){.name = "net", .ctx = h->net, .poll = poll_net, .next_ns = next_net};
+    h->net_thread = (tdm_tile_t){.name = "net",
+                                 .ctx = h->net,
+                                 .poll = poll_net,
+                                 .next_ns = next_net,
+                                 .block = h->wires.block[TDM_BLOCK_NET],
+                                 .label = TDM_LABEL_TILE_net};
     int is_tap = h->config->port_kind == TDM_HOUSE_PORT_TAP;
     char ipv4[32];
     address_of(h->config->port_ipv4, ipv4, sizeof ipv4);
@@ -429,6 +444,24 @@ static tdm_status_t make_tiles(tdm_house_t *h, const plans_t *p, tdm_error_t *er
             is_tap ? h->config->port_tap_name : h->config->port_device, ipv4,
             (unsigned long long)h->config->port_udp);
     return TDM_OK;
+}
+
+/* publish_promises makes every promise a bucket bound and shows it. */
+static tdm_status_t publish_promises(tdm_house_t *h, const tdm_sched_live_t *live,
+                                     tdm_error_t *err) {
+    tdm_block_t *b = h->wires.block[TDM_BLOCK_MGMT];
+    tdm_status_t st = TDM_OK;
+    for (uint32_t k = 0; st == TDM_OK && k < TDM_SLO_CLASS_MAX; k++) {
+        const tdm_sched_class_t *c = &live->class_of[k];
+        uint32_t ttft = tdm_series2(TDM_METRIC_slo_target_seconds, k, TDM_LABEL_TARGET_ttft);
+        uint32_t tpot = tdm_series2(TDM_METRIC_slo_target_seconds, k, TDM_LABEL_TARGET_tpot);
+        tdm_gauge_set(b, TDM_METRIC_slo_target_seconds, ttft, (uint64_t)c->ttft_ns);
+        tdm_gauge_set(b, TDM_METRIC_slo_target_seconds, tpot, (uint64_t)c->gap_ns);
+        st = tdm_bounds_fit(TDM_METRIC_ttft_seconds, c->ttft_ns);
+        if (st == TDM_OK) st = tdm_bounds_fit(TDM_METRIC_itl_seconds, c->gap_ns);
+    }
+    if (st == TDM_OK) return st;
+    return tdm_error_set(err, st, "the promises of the classes are too many to be bucket bounds");
 }
 
 tdm_status_t tdm_house_open_tiles(tdm_house_t *h, tdm_error_t *err) {
@@ -447,6 +480,7 @@ tdm_status_t tdm_house_open_tiles(tdm_house_t *h, tdm_error_t *err) {
     }
     sched_config(h, &p->sizes, &p->live, &p->sched);
     if (st == TDM_OK) st = sched_profile(h, &p->live, err);
+    if (st == TDM_OK) st = publish_promises(h, &p->live, err);
     if (st == TDM_OK) st = open_tables(h, p, err);
     if (st == TDM_OK) st = make_tiles(h, p, err);
     tdm_arena_seal(&h->tables);

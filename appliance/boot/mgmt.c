@@ -58,6 +58,7 @@ static void watch(tdm_mgmt_t *m, int64_t now_ns) {
 static void publish(tdm_mgmt_t *m) {
     tdm_block_t *b = m->wires->block[TDM_BLOCK_MGMT];
     uint32_t refused = tdm_load_relaxed(&m->vitals->refusal);
+    tdm_block_begin(b);
     uint32_t state = refused == 0                            ? TDM_LABEL_STATE_ready
                      : refused == TDM_REFUSE_draining        ? TDM_LABEL_STATE_draining
                      : refused == TDM_REFUSE_executor_failed ? TDM_LABEL_STATE_failed
@@ -79,6 +80,7 @@ static void publish(tdm_mgmt_t *m) {
     tdm_gauge_set(b, TDM_METRIC_hugepages, TDM_LABEL_HUGEPAGE_free, avail);
     const tdm_channel_t *c = m->supervisor->channel;
     tdm_wires_publish(m->wires, c->plans, c->results);
+    tdm_block_end(b);
 }
 
 uint32_t tdm_mgmt_poll(void *ctx, int64_t now_ns) {

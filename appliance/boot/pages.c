@@ -86,8 +86,9 @@ int tdm_pages_answer(void *ctx, const tdm_http1_ask_t *ask, tdm_http1_page_t *pa
 
     static tdm_snapshot_t s; /* one thread; too large for a stack */
     tdm_process_sample(p->wires->block[TDM_BLOCK_PAGE]);
-    tdm_snapshot_take(&s, (const tdm_block_t *const *)p->wires->block, p->wires->block_cnt,
-                      tdm_clock_now_ns());
+    uint32_t torn = tdm_snapshot_take(&s, (const tdm_block_t *const *)p->wires->block,
+                                      p->wires->block_cnt, tdm_clock_now_ns());
+    tdm_count(p->wires->block[TDM_BLOCK_PAGE], TDM_METRIC_snapshots_torn_total, 0, torn);
     size_t sz = 0;
     switch (which) {
     case 0: return metrics(p, ask, page, &s);

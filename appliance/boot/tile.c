@@ -7,14 +7,50 @@
 #include <signal.h>
 #include <string.h>
 
+/* FLUSH_NS: a scrape sees busy and idle time so late at most. */
+#define FLUSH_NS (10 * TDM_NS_PER_MS)
+
+static void flush(tdm_tile_t *t, int64_t now_ns) {
+    t->account.flush_ns = now_ns;
+    tdm_block_begin(t->block);
+    for (uint32_t i = 0; i < TDM_LABEL_CNT_TURN; i++)
+        tdm_count_to(t->block, TDM_METRIC_tile_seconds_total,
+                     tdm_series2(TDM_METRIC_tile_seconds_total, t->label, i), t->account.ns[i]);
+    if (now_ns - t->account.second_ns >= TDM_NS_PER_S) {
+        t->account.second_ns = now_ns;
+        tdm_gauge_set(t->block, TDM_METRIC_tile_turn_max_seconds, t->label,
+                      (uint64_t)t->account.longest_ns);
+        t->account.longest_ns = 0;
+    }
+    tdm_block_end(t->block);
+}
+
+/* account closes the turn that began before, at the begin of the next. */
+static void account(tdm_tile_t *t, int64_t now_ns) {
+    int64_t ns = now_ns - t->account.begin_ns;
+    if (t->account.begin_ns != 0) {
+        uint32_t state = t->account.was_busy ? TDM_LABEL_TURN_busy : TDM_LABEL_TURN_idle;
+        t->account.ns[state] += (uint64_t)TDM_MAX(ns, 0);
+        if (!t->account.has_slept) t->account.longest_ns = TDM_MAX(t->account.longest_ns, ns);
+    }
+    t->account.begin_ns = now_ns;
+    t->account.has_slept = 0;
+    if (t->block && now_ns - t->account.flush_ns >= FLUSH_NS) flush(t, now_ns);
+}
+
 void tdm_tile_run(tdm_tile_t *t) {
     while (!tdm_load_relaxed(&t->stop)) {
         int64_t now_ns = tdm_clock_now_ns();
-        if (!tdm_poller_may_sleep(&t->poller, t->poll(t->ctx, now_ns), now_ns)) continue;
-        if (t->poll(t->ctx, now_ns) || tdm_load_relaxed(&t->stop))
+        account(t, now_ns);
+        t->account.was_busy = t->poll(t->ctx, now_ns);
+        if (!tdm_poller_may_sleep(&t->poller, t->account.was_busy, now_ns)) continue;
+        t->account.was_busy = t->poll(t->ctx, now_ns);
+        if (t->account.was_busy || tdm_load_relaxed(&t->stop)) {
             tdm_poller_stay(&t->poller);
-        else
-            tdm_poller_sleep(&t->poller, t->next_ns(t->ctx, now_ns), now_ns);
+            continue;
+        }
+        tdm_poller_sleep(&t->poller, t->next_ns(t->ctx, now_ns), now_ns);
+        t->account.has_slept = 1;
     }
 }
 

@@ -5,10 +5,15 @@
 /* tdm_tile is a thread with one job: it polls, and where a turn found
    nothing it spins or sleeps as its poller says (appliance/ring/poll.h).
    The tile reads the clock once per turn; what it polls takes the time as
-   an argument. */
+   an argument.
+
+   Its block learns how the time went: in turns that found work and in all
+   else (spinning and sleeping), and the longest turn of the last second.
+   A turn is measured where the next one follows at once. */
 
 #include "appliance/base/status.h"
 #include "appliance/ring/poll.h"
+#include "telemetry/block/block.h"
 
 #include <pthread.h>
 
@@ -18,6 +23,17 @@ typedef struct tdm_tile {
     uint32_t (*poll)(void *ctx, int64_t now_ns);   /* one bounded turn; 0: nothing */
     int64_t (*next_ns)(void *ctx, int64_t now_ns); /* wanted without input; NEVER */
     tdm_poller_t poller;
+    tdm_block_t *block; /* written by this thread alone; NULL: not counted */
+    uint32_t label;     /* TDM_LABEL_TILE_* */
+    struct {
+        int64_t begin_ns;   /* of the turn; 0: the first is to come */
+        int64_t flush_ns;   /* when the block was written */
+        int64_t second_ns;  /* when the window of longest began */
+        uint64_t ns[2];     /* by TDM_LABEL_TURN_* */
+        int64_t longest_ns; /* turn of this window */
+        uint32_t was_busy;  /* that turn found work */
+        uint32_t has_slept; /* and a sleep followed */
+    } account;
     uint32_t stop; /* atomic */
     uint32_t has_thread;
     pthread_t thread;

@@ -22,6 +22,7 @@
 #include "appliance/base/arena.h"
 #include "appliance/base/clock.h"
 #include "appliance/ring/pipe.h"
+#include "telemetry/block/stream.h"
 
 #include <microhttpd.h>
 #include <pthread.h>
@@ -48,7 +49,7 @@ typedef struct slot {
     uint32_t cursor;       /* of the pipe */
     tdm_pipe_record_t rec; /* record under way */
     uint32_t rec_off;      /* its bytes already handed over */
-    int64_t token_ns;      /* hand-over of the newest token, 0 before the first */
+    tdm_stream_t stream;   /* of this exchange */
 } slot_t;
 
 /* peer is one address with at least one connection. */
@@ -174,6 +175,9 @@ slot_t *tdm_http1_slot_take(tdm_http1_t *d, int is_vital);
    and gives it back if api is done too; is_cut: before the answer was
    whole. */
 void tdm_http1_slot_detach(tdm_http1_t *d, slot_t *s, int is_cut);
+
+/* tdm_http1_slot_end says how an answer that the client has whole ended. */
+tdm_stream_end_t tdm_http1_slot_end(tdm_http1_t *d, const slot_t *s);
 
 /* The lock is held in the ones named _locked. */
 void tdm_http1_slot_release_locked(tdm_http1_t *d, slot_t *s);

@@ -83,19 +83,6 @@ static enum MHD_Result send_response(request_t *r, connection_t *conn,
 
 /* --- the body from the pipe -------------------------------------------- */
 
-/* observe counts at hand-over: time to the first token of a stream, then
-   the gaps between records that complete tokens.  Of a reply that comes
-   in one piece only the end means something (tdm_http1_completed). */
-static void observe(tdm_http1_t *d, slot_t *s) {
-    const tdm_exchange_t *x = &s->exchange;
-    int64_t now = tdm_clock_now_ns();
-    if (x->head.is_stream && s->token_ns)
-        tdm_observe_ns(d->wires.block, TDM_METRIC_itl_seconds, x->slo_class, now - s->token_ns);
-    else if (x->head.is_stream)
-        tdm_observe_ns(d->wires.block, TDM_METRIC_ttft_seconds, x->slo_class, now - x->arrival_ns);
-    s->token_ns = now;
-}
-
 /* next_record looks for a record: 1 found; else *end is what to tell the
    library, and where that is 0 the connection was suspended.  Where the
    client left, the library gets one more byte and a socket that takes
@@ -142,7 +129,9 @@ static ssize_t read_body(void *cls, uint64_t pos, char *buf, size_t max) {
     memcpy(buf, s->rec.bytes + s->rec_off, n);
     tdm_pipe_release(&s->pipe, n);
     s->rec_off += n;
-    if (s->rec_off == s->rec.sz && s->rec.token_cnt) observe(r->door, s);
+    if (s->rec_off == s->rec.sz)
+        tdm_stream_sent(&s->stream, r->door->wires.block, &s->exchange, s->rec.token_cnt,
+                        tdm_clock_now_ns());
     return n;
 }
 

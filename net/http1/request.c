@@ -245,9 +245,9 @@ void tdm_http1_completed(void *cls, connection_t *conn, void **con_cls,
     if (r->link) tdm_http1_yield(r->link, YIELD_NS);
     if (s) {
         int is_cut = code != MHD_REQUEST_TERMINATED_COMPLETED_OK;
-        if (!is_cut && s->token_ns)
-            tdm_observe_ns(d->wires.block, TDM_METRIC_e2e_seconds, s->exchange.slo_class,
-                           tdm_clock_now_ns() - s->exchange.arrival_ns);
+        s->stream.sent_ns = tdm_clock_now_ns();
+        tdm_stream_ended(&s->stream, d->wires.block, &s->exchange,
+                         is_cut ? TDM_STREAM_LEFT : tdm_http1_slot_end(d, s));
         tdm_http1_slot_detach(d, s, is_cut);
     }
     tdm_http1_body_drop(d, r->body, r->body_cap);

@@ -39,7 +39,7 @@ slot_t *tdm_http1_slot_take(tdm_http1_t *d, int is_vital) {
         s->cursor = tdm_pipe_begin();
         s->rec = (tdm_pipe_record_t){0};
         s->rec_off = 0;
-        s->token_ns = 0;
+        s->stream = (tdm_stream_t){0};
     }
     (void)pthread_mutex_unlock(&d->lock);
     return s;
@@ -114,6 +114,13 @@ void tdm_http1_slot_detach(tdm_http1_t *d, slot_t *s, int is_cut) {
     if (is_cut) tdm_http1_slot_gone_locked(d, s);
     tdm_http1_slot_release_locked(d, s);
     (void)pthread_mutex_unlock(&d->lock);
+}
+
+tdm_stream_end_t tdm_http1_slot_end(tdm_http1_t *d, const slot_t *s) {
+    (void)pthread_mutex_lock(&d->lock);
+    int is_broken = (s->egress & TDM_EGRESS_FAILED) != 0;
+    (void)pthread_mutex_unlock(&d->lock);
+    return is_broken ? TDM_STREAM_BROKEN : TDM_STREAM_WHOLE;
 }
 
 /* Bodies grow by doubling from 4 KiB, so a body of n bytes costs at most

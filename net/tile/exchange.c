@@ -51,7 +51,8 @@ static tdm_exchange_t *exchange_open(void *ctx, const tdm_endpoint_t *remote) {
     t->free_head = s->next_free;
     tdm_store_relaxed(&t->used_cnt, t->used_cnt + 1);
     s->owners = OWNER_H3;
-    s->last_token_ns = s->last_sent_ns = 0;
+    s->end_flags = 0;
+    s->stream = (tdm_stream_t){0};
     tdm_pipe_reset(&s->pipe);
 
     memset(x, 0, sizeof *x);
@@ -113,28 +114,18 @@ static void exchange_closed(void *ctx, tdm_exchange_t *x, int64_t now_ns) {
     tdm_net_tile_t *t = ctx;
     slot_t *s = slot_of(t, x);
     (void)now_ns;
-    /* The api tile is done and tokens went out: a whole answer, and no
-       health check that would make the histogram look good. */
-    int is_whole = (s->owners & OWNER_API) == 0 && s->last_token_ns != 0;
-    if (is_whole)
-        tdm_observe_ns(t->c.block, TDM_METRIC_e2e_seconds, x->slo_class,
-                       s->last_sent_ns - x->arrival_ns);
+    int is_left = (s->owners & OWNER_API) != 0 || (s->end_flags & TDM_EGRESS_ABORT) != 0;
+    int is_broken = (s->end_flags & TDM_EGRESS_FAILED) != 0;
+    tdm_stream_ended(&s->stream, t->c.block, x,
+                     is_left     ? TDM_STREAM_LEFT
+                     : is_broken ? TDM_STREAM_BROKEN
+                                 : TDM_STREAM_WHOLE);
     owner_leave(t, x->handle.slot, OWNER_H3);
 }
 
-/* record_sent is the one place where token latency is seen.  Tokens that
-   share a record share its moment: one gap.  A reply that does not stream
-   has no first token of its own, only an end. */
 static void record_sent(void *ctx, tdm_exchange_t *x, uint32_t token_cnt, int64_t now_ns) {
     tdm_net_tile_t *t = ctx;
-    slot_t *s = slot_of(t, x);
-    s->last_sent_ns = now_ns;
-    if (token_cnt == 0) return;
-    if (x->head.is_stream && s->last_token_ns == 0)
-        tdm_observe_ns(t->c.block, TDM_METRIC_ttft_seconds, x->slo_class, now_ns - x->arrival_ns);
-    else if (x->head.is_stream)
-        tdm_observe_ns(t->c.block, TDM_METRIC_itl_seconds, x->slo_class, now_ns - s->last_token_ns);
-    s->last_token_ns = now_ns;
+    tdm_stream_sent(&slot_of(t, x)->stream, t->c.block, x, token_cnt, now_ns);
 }
 
 tdm_h3_tile_t exchange_calls(tdm_net_tile_t *t) {
@@ -165,8 +156,11 @@ static void word_take(tdm_net_tile_t *t, const tdm_egress_t *w, int64_t now_ns) 
             t->n.responses[x->head.status / 100 - 1]++;
         /* h3 may close the exchange inside the call, so the api tile's
            side ends first and the slot is then h3's to end. */
-        if (is_end) t->slot[idx].owners &= ~OWNER_API;
-        tdm_h3_reply(t->h3, x, flags, now_ns);
+        if (is_end) {
+            t->slot[idx].owners &= ~OWNER_API;
+            t->slot[idx].end_flags = flags;
+        }
+        tdm_h3_reply(t->h3, x, flags & ~TDM_EGRESS_FAILED, now_ns);
         return;
     }
     if (is_end) owner_leave(t, idx, OWNER_API);

@@ -18,6 +18,21 @@ static uint64_t drop_total(tdm_net_tile_t *t, const tdm_port_stats_t *p, uint32_
     }
 }
 
+/* publish_fates: what became of each received frame, from accounts that
+   are kept apart from the count of frames. */
+static void publish_fates(tdm_net_tile_t *t) {
+    const tdm_link_counters_t *l = tdm_link_counters(t->link);
+    uint64_t dropped = t->n.exception_full + t->n.quic_dropped;
+    for (uint32_t r = 0; r < TDM_REASON_CNT; r++) dropped += l->rx_drop[r];
+    const uint64_t fate[TDM_LABEL_CNT_FATE] = {
+        [TDM_LABEL_FATE_datagram] = t->n.quic_taken, [TDM_LABEL_FATE_answered] = l->replies,
+        [TDM_LABEL_FATE_consumed] = l->consumed,     [TDM_LABEL_FATE_kernel] = t->n.exception_out,
+        [TDM_LABEL_FATE_dropped] = dropped,
+    };
+    for (uint32_t i = 0; i < TDM_LABEL_CNT_FATE; i++)
+        tdm_count_to(t->c.block, TDM_METRIC_net_received_total, i, fate[i]);
+}
+
 static void publish_net(tdm_net_tile_t *t) {
     tdm_block_t *b = t->c.block;
     tdm_port_stats_t p;
@@ -30,6 +45,7 @@ static void publish_net(tdm_net_tile_t *t) {
                  t->n.exception_out);
     tdm_count_to(b, TDM_METRIC_net_exception_packets_total, TDM_LABEL_DIRECTION_tx,
                  t->n.exception_in);
+    publish_fates(t);
     uint32_t first = tdm_reason_first(TDM_GROUP_DROP), cnt = TDM_LABEL_REASONS_DROP;
     for (uint32_t r = first; r < first + cnt; r++)
         tdm_count_to(b, TDM_METRIC_net_drops_total, tdm_label_reason(r), drop_total(t, &p, r));
@@ -86,9 +102,11 @@ static void publish_http(tdm_net_tile_t *t) {
 }
 
 void tdm_net_tile_publish(tdm_net_tile_t *t) {
+    tdm_block_begin(t->c.block);
     publish_net(t);
     publish_quic(t);
     publish_http(t);
+    tdm_block_end(t->c.block);
 }
 
 int tdm_net_tile_is_conserved(tdm_net_tile_t *t) {

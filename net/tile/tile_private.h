@@ -8,6 +8,7 @@
 #include "appliance/base/clock.h"
 #include "appliance/ring/pipe.h"
 #include "net/tile/tile.h"
+#include "telemetry/block/stream.h"
 
 #include <rte_mbuf.h>
 
@@ -31,8 +32,8 @@ typedef struct slot {
     uint32_t owners;
     uint16_t api; /* which api tile has it */
     uint16_t is_hangup_due;
-    int64_t last_token_ns; /* hand-over of the last record with tokens; 0: none yet */
-    int64_t last_sent_ns;  /* hand-over of the last record */
+    uint32_t end_flags;  /* of the END word */
+    tdm_stream_t stream; /* of this exchange */
     tdm_pipe_t pipe;
 } slot_t;
 

@@ -22,6 +22,7 @@ void tdm_sched_tile_count_result(tdm_sched_tile_t *t, const tdm_result_t *r) {
     tdm_block_t *b = t->w.block;
     uint32_t route = tdm_load_relaxed(&r->route);
     if (!b || r->epoch != t->epoch || r->fault != 0 || route >= TDM_ROUTE_CNT) return;
+    tdm_block_begin(b);
     for (uint32_t k = 0; k < TDM_KIND_CNT; k++) {
         tdm_count(b, TDM_METRIC_vcta_total, k, r->vcta_executed[k]);
         tdm_count(b, TDM_METRIC_vcta_planned_total, k, r->vcta_planned[k]);
@@ -35,10 +36,12 @@ void tdm_sched_tile_count_result(tdm_sched_tile_t *t, const tdm_result_t *r) {
     tdm_count(b, TDM_METRIC_attention_read_bytes_total, 0, r->kv_read_bytes);
     tdm_count(b, TDM_METRIC_attention_flops_total, 0, r->attention_flops);
     tdm_gauge_set(b, TDM_METRIC_executor_sms, 0, r->sm_cnt);
-    if (route != TDM_ROUTE_FUSED) return;
-    double decode = (double)r->vcta_executed[TDM_KIND_DECODE];
-    double all = decode + (double)r->vcta_executed[TDM_KIND_PREFILL];
-    tdm_observe(b, TDM_METRIC_vcta_decode_share, 0, ratio_ppm(decode, all));
+    if (route == TDM_ROUTE_FUSED) {
+        double decode = (double)r->vcta_executed[TDM_KIND_DECODE];
+        double all = decode + (double)r->vcta_executed[TDM_KIND_PREFILL];
+        tdm_observe(b, TDM_METRIC_vcta_decode_share, 0, ratio_ppm(decode, all));
+    }
+    tdm_block_end(b);
 }
 
 /* count_starts: a lost plan's starts waited as long as any other's. */
@@ -48,15 +51,14 @@ static void count_starts(tdm_block_t *b, const tdm_sched_record_t *record) {
                        record->start_wait_ns[i]);
 }
 
-void tdm_sched_tile_count_record(tdm_sched_tile_t *t, const tdm_sched_record_t *record) {
-    tdm_block_t *b = t->w.block;
-    if (!b) return;
-    count_starts(b, record);
-    if (record->is_lost) return;
+/* count_ran: an iteration that came back. */
+static void count_ran(tdm_block_t *b, const tdm_sched_record_t *record) {
     tdm_count(b, TDM_METRIC_iterations_total, record->ran, 1);
     tdm_observe_ns(b, TDM_METRIC_iteration_seconds, record->ran, record->actual_ns);
     tdm_observe(b, TDM_METRIC_prediction_ratio, 0,
                 ratio_ppm((double)record->actual_ns, (double)record->predicted_ns));
+    if (record->prefill_cnt + record->decode_cnt > 0)
+        tdm_observe(b, TDM_METRIC_iteration_tokens, 0, record->prefill_cnt + record->decode_cnt);
     if (record->prefill_cnt > 0)
         tdm_observe(b, TDM_METRIC_sched_chunk_tokens, 0, record->prefill_cnt);
     if (record->decode_cnt > 0)
@@ -66,6 +68,15 @@ void tdm_sched_tile_count_record(tdm_sched_tile_t *t, const tdm_sched_record_t *
     tdm_count(b, TDM_METRIC_hybrid_iterations_total,
               is_fused ? TDM_LABEL_HYBRID_fused : TDM_LABEL_HYBRID_fallback, 1);
     if (!is_fused) tdm_count(b, TDM_METRIC_fallbacks_total, tdm_label_reason(record->fallback), 1);
+}
+
+void tdm_sched_tile_count_record(tdm_sched_tile_t *t, const tdm_sched_record_t *record) {
+    tdm_block_t *b = t->w.block;
+    if (!b) return;
+    tdm_block_begin(b);
+    count_starts(b, record);
+    if (!record->is_lost) count_ran(b, record);
+    tdm_block_end(b);
 }
 
 /* publish_reasons: verdicts, caps and faults are totals of the core. */
@@ -99,8 +110,12 @@ void tdm_sched_tile_publish(tdm_sched_tile_t *t) {
     tdm_block_t *b = t->w.block;
     if (!b) return;
     const tdm_sched_stats_t *s = tdm_sched_stats(t->core);
+    tdm_block_begin(b);
     publish_reasons(b, s);
     publish_discards(b, s);
+    for (uint32_t f = TDM_FINISH_STOP; f < TDM_FINISH_CNT; f++)
+        tdm_count_to(b, TDM_METRIC_sequences_ended_total, f - TDM_FINISH_STOP, s->ended[f]);
+    tdm_gauge_set(b, TDM_METRIC_queue_tokens, 0, s->waiting_tokens);
     for (uint32_t k = 0; k < TDM_SLO_CLASS_MAX; k++) {
         tdm_gauge_set(b, TDM_METRIC_queue_requests,
                       tdm_series2(TDM_METRIC_queue_requests, k, TDM_LABEL_QUEUE_waiting),
@@ -115,4 +130,5 @@ void tdm_sched_tile_publish(tdm_sched_tile_t *t) {
     tdm_gauge_set(b, TDM_METRIC_kv_pages, TDM_LABEL_KV_free, s->page_free);
     tdm_gauge_set(b, TDM_METRIC_kv_usage_ratio, 0, ratio_ppm(used, s->page_cnt));
     tdm_gauge_set(b, TDM_METRIC_executor_epoch, 0, t->epoch);
+    tdm_block_end(b);
 }

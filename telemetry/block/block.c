@@ -43,7 +43,8 @@ uint32_t tdm_label_cnt(tdm_label_set_t set) {
 
 /* --- the metric table ------------------------------------------------ */
 
-#define TDM_BOUNDS(name, ...) static const uint64_t bound_##name[] = {__VA_ARGS__};
+/* Not const: a promise of the configuration becomes a bound at boot. */
+#define TDM_BOUNDS(name, ...) static uint64_t bound_##name[] = {__VA_ARGS__};
 #include "telemetry/block/metrics.def"
 
 #define WORD_OF(name) (uint32_t)(offsetof(tdm_metric_words_t, name) / sizeof(uint64_t))
@@ -92,6 +93,50 @@ const tdm_metric_row_t tdm_metric_row[TDM_METRIC_CNT] = {
     {.name = WIRE(name_), .unit = "", .help = help_, .kind = TDM_METRIC_IS_INFO},
 #include "telemetry/block/metrics.def"
 };
+
+/* --- promises as bounds ----------------------------------------------- */
+
+enum { PROMISE_MAX = 16 };
+static const uint64_t *promise[PROMISE_MAX]; /* bounds that are promises */
+static uint32_t promise_cnt;
+
+static int is_promise(const uint64_t *bound) {
+    for (uint32_t i = 0; i < promise_cnt; i++)
+        if (promise[i] == bound) return 1;
+    return 0;
+}
+
+/* apart is how far two bounds are from each other, as a ratio >= 1. */
+static double apart(uint64_t a, uint64_t b) {
+    return a > b ? (double)a / (double)b : (double)b / (double)a;
+}
+
+/* may_take: would v at place b stay between its neighbours? */
+static int may_take(const tdm_metric_row_t *row, uint32_t b, uint64_t v) {
+    return !is_promise(&row->bound[b]) && (b == 0 || row->bound[b - 1] < v) &&
+           (b + 1 == row->bound_cnt || v < row->bound[b + 1]);
+}
+
+tdm_status_t tdm_bounds_fit(tdm_metric_t metric, int64_t ns) {
+    const tdm_metric_row_t *row = &tdm_metric_row[metric];
+    TDM_CHECK(row->kind == TDM_METRIC_IS_HISTOGRAM && row->stored == TDM_STORED_NS);
+    if (ns <= 0 || promise_cnt == PROMISE_MAX) return TDM_ERR_INVAL;
+    uint64_t v = (uint64_t)ns;
+    uint32_t best = row->bound_cnt;
+    for (uint32_t b = 0; b < row->bound_cnt; b++) {
+        if (row->bound[b] == v) {
+            if (!is_promise(&row->bound[b])) promise[promise_cnt++] = &row->bound[b];
+            return TDM_OK;
+        }
+        if (!may_take(row, b, v)) continue;
+        if (best == row->bound_cnt || apart(row->bound[b], v) < apart(row->bound[best], v))
+            best = b;
+    }
+    if (best == row->bound_cnt) return TDM_ERR_INVAL;
+    *(uint64_t *)(uintptr_t)&row->bound[best] = v; /* bound_* above, not const */
+    promise[promise_cnt++] = &row->bound[best];
+    return TDM_OK;
+}
 
 /* --- life cycle ------------------------------------------------------- */
 

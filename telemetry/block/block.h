@@ -9,11 +9,23 @@
      tile 1: tdm_count(...) --> [ block 1 ]---+--> snapshot = sum of words
      mgmt:   tdm_gauge_set  --> [ block 2 ]--'     (telemetry/read)
 
-   One word is written by a relaxed store of its one writer and read by a
-   relaxed load of the exporter: no lock, no locked instruction, no order
-   between words.  A histogram series is its buckets, counted apart and
-   not cumulatively, and its sum; the number of observations is the sum of
-   the buckets, so it can never contradict them.
+   Words that tell one thing together (a fallback and its hybrid iteration,
+   planned and executed virtual CTAs) are written between tdm_block_begin
+   and tdm_block_end; a snapshot has all of a group or none of it, so an
+   identity of one block holds in every scrape.  No lock, no locked
+   instruction, nobody waits for a reader:
+
+     writer                                exporter
+     turn := odd                           read turn; odd: try again
+     words          -- B1 / C1 -->         read words
+     turn := even   -- B2 / C2 -->         read turn; changed: try again
+
+   B1/C1  a new word cannot be seen without the odd turn before it.
+   B2/C2  after an even turn its words are whole.
+
+   A histogram series is its buckets, counted apart and not cumulatively,
+   and its sum; the number of observations is the sum of the buckets, so
+   it can never contradict them.
 
    Ownership: the caller gives memory and frees it.  Exactly one thread
    writes a block.  Blocks live as long as the exporter may read them.
@@ -23,6 +35,7 @@
 
 #include "appliance/base/atomic.h"
 #include "appliance/base/check.h"
+#include "appliance/base/status.h"
 #include "telemetry/block/labels.h"
 
 TDM_BEGIN_DECLS
@@ -75,8 +88,17 @@ typedef struct tdm_metric_words {
 
 typedef struct tdm_block {
     uint64_t word[TDM_BLOCK_WORD_CNT];
+    uint32_t turn;   /* odd: a group is being written */
     char writer[32]; /* "net0", "sched", ...: for the console */
 } TDM_ALIGNED(TDM_CACHE_LINE) tdm_block_t;
+
+/* tdm_bounds_fit makes ns a bucket bound of a histogram in nanoseconds: a
+   promise must be a bound, so that buckets tell exactly who kept it.  The
+   number of bounds stays: ns takes the place of the bound nearest to it
+   (by ratio) that no earlier promise took, between its neighbours.  Boot
+   time only, before anyone observes.  TDM_ERR_INVAL: ns is not positive,
+   or every bound near it is taken. */
+TDM_MUST_USE tdm_status_t tdm_bounds_fit(tdm_metric_t metric, int64_t ns);
 
 /* tdm_block_footprint: bytes of one block; align to TDM_CACHE_LINE. */
 size_t tdm_block_footprint(void);
@@ -104,12 +126,31 @@ static inline uint64_t *tdm_block_word(tdm_block_t *block, tdm_metric_t metric, 
     return &block->word[row->word_off + idx * row->series_words];
 }
 
+/* tdm_block_begin and tdm_block_end enclose one group of words; groups do
+   not nest and are short: a snapshot tries again meanwhile.  NULL is
+   ignored.  Owner of the block only, as all below. */
+static inline void tdm_block_begin(tdm_block_t *block) {
+    if (!block) return;
+    TDM_DCHECK(block->turn % 2 == 0);
+    tdm_store_relaxed(&block->turn, block->turn + 1); /* ordered by every B1 that follows */
+}
+static inline void tdm_block_end(tdm_block_t *block) {
+    if (!block) return;
+    TDM_DCHECK(block->turn % 2 == 1);
+    tdm_store_release(&block->turn, block->turn + 1); /* B2: pairs with C2 in snapshot.c */
+}
+
+/* tdm_word_put is the one store of this room. */
+static inline void tdm_word_put(uint64_t *word, uint64_t v) {
+    tdm_store_release(word, v); /* B1: pairs with C1 in snapshot.c */
+}
+
 /* tdm_count adds n to a counter.  idx: 0 without labels, the label's
    index with one (TDM_LABEL_* or tdm_label_reason()), tdm_series2/3 with
-   more; UINT32_MAX is ignored.  Owner of the block only, as all below. */
+   more; UINT32_MAX is ignored. */
 static inline void tdm_count(tdm_block_t *block, tdm_metric_t metric, uint32_t idx, uint64_t n) {
     uint64_t *w = tdm_block_word(block, metric, idx);
-    if (w) tdm_store_relaxed(w, tdm_load_relaxed(w) + n);
+    if (w) tdm_word_put(w, tdm_load_relaxed(w) + n);
 }
 
 /* tdm_count_to sets a counter to a total that is kept elsewhere (a lane's
@@ -117,14 +158,14 @@ static inline void tdm_count(tdm_block_t *block, tdm_metric_t metric, uint32_t i
 static inline void tdm_count_to(tdm_block_t *block, tdm_metric_t metric, uint32_t idx,
                                 uint64_t total) {
     uint64_t *w = tdm_block_word(block, metric, idx);
-    if (w) tdm_store_relaxed(w, total);
+    if (w) tdm_word_put(w, total);
 }
 
 /* tdm_gauge_set sets a gauge, in its stored unit. */
 static inline void tdm_gauge_set(tdm_block_t *block, tdm_metric_t metric, uint32_t idx,
                                  uint64_t value) {
     uint64_t *w = tdm_block_word(block, metric, idx);
-    if (w) tdm_store_relaxed(w, value);
+    if (w) tdm_word_put(w, value);
 }
 
 /* tdm_observe puts one value, in the stored unit, into its bucket (the
@@ -144,8 +185,8 @@ static inline void tdm_observe(tdm_block_t *block, tdm_metric_t metric, uint32_t
             hi = mid;
     }
     uint64_t *sum = &w[row->bound_cnt + 1];
-    tdm_store_relaxed(&w[lo], tdm_load_relaxed(&w[lo]) + 1);
-    tdm_store_relaxed(sum, tdm_load_relaxed(sum) + value);
+    tdm_word_put(&w[lo], tdm_load_relaxed(&w[lo]) + 1);
+    tdm_word_put(sum, tdm_load_relaxed(sum) + value);
 }
 
 /* tdm_observe_ns is tdm_observe for an interval; a negative one, which a

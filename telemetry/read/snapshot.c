@@ -1,27 +1,44 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "telemetry/read/snapshot.h"
 
+#include <sched.h>
 #include <string.h>
 
-static void merge_metric(tdm_snapshot_t *out, const tdm_block_t *block,
-                         const tdm_metric_row_t *row) {
+/* copy_block copies all words between two groups; 0: torn. */
+static int copy_block(uint64_t *word, const tdm_block_t *block) {
+    for (uint32_t n = 0; n < TDM_SNAPSHOT_TRIES; n++) {
+        uint32_t turn = tdm_load_acquire(&block->turn); /* C2 */
+        if (turn % 2 == 0 || n + 1 == TDM_SNAPSHOT_TRIES) {
+            for (uint32_t i = 0; i < TDM_BLOCK_WORD_CNT; i++)
+                word[i] = tdm_load_acquire(&block->word[i]); /* C1 */
+            if (turn % 2 == 0 && tdm_load_relaxed(&block->turn) == turn) return 1;
+        }
+        (void)sched_yield();
+    }
+    return 0;
+}
+
+static void merge_metric(tdm_snapshot_t *out, const uint64_t *word, const tdm_metric_row_t *row) {
     uint32_t end = row->word_off + row->series_cnt * row->series_words;
     for (uint32_t i = row->word_off; i < end; i++) {
-        uint64_t v = tdm_load_relaxed(&block->word[i]);
         if (row->merge == TDM_MERGE_MAX)
-            out->word[i] = TDM_MAX(out->word[i], v);
+            out->word[i] = TDM_MAX(out->word[i], word[i]);
         else
-            out->word[i] += v;
+            out->word[i] += word[i];
     }
 }
 
-void tdm_snapshot_take(tdm_snapshot_t *out, const tdm_block_t *const *block, uint32_t block_cnt,
-                       int64_t now_ns) {
+uint32_t tdm_snapshot_take(tdm_snapshot_t *out, const tdm_block_t *const *block, uint32_t block_cnt,
+                           int64_t now_ns) {
+    uint64_t word[TDM_BLOCK_WORD_CNT];
+    uint32_t torn_cnt = 0;
     memset(out, 0, sizeof *out);
     out->at_ns = now_ns;
-    for (uint32_t b = 0; b < block_cnt; b++)
-        for (uint32_t m = 0; m < TDM_METRIC_CNT; m++)
-            merge_metric(out, block[b], &tdm_metric_row[m]);
+    for (uint32_t b = 0; b < block_cnt; b++) {
+        torn_cnt += !copy_block(word, block[b]);
+        for (uint32_t m = 0; m < TDM_METRIC_CNT; m++) merge_metric(out, word, &tdm_metric_row[m]);
+    }
+    return torn_cnt;
 }
 
 uint64_t tdm_snapshot_value(const tdm_snapshot_t *s, tdm_metric_t metric, uint32_t idx) {

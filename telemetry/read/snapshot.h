@@ -6,12 +6,14 @@
    words and SUM gauges are added, MAX gauges take the greatest.  Every
    question of this room is a function of one snapshot or of two.
 
-   Words are read one by one while their writers go on, so two counters of
-   one snapshot may be a few events apart; within a histogram series the
-   number of observations is the sum of the buckets that were read, so it
-   equals the last cumulative bucket always.
+   Writers go on meanwhile.  Each block is copied between two groups of its
+   writer (telemetry/block/block.h), so identities between words of one
+   block hold in every snapshot; blocks are copied one after the other, so
+   two counters of different blocks may be a few events apart.  A block
+   whose writer was in a group at every try (its thread had no core for
+   TDM_SNAPSHOT_TRIES turns) is taken as it is and counted as torn.
 
-   Pure: no clock, no I/O, no allocation. */
+   No clock, no I/O, no allocation. */
 
 #include "telemetry/block/block.h"
 
@@ -22,9 +24,14 @@ typedef struct tdm_snapshot {
     uint64_t word[TDM_BLOCK_WORD_CNT];
 } tdm_snapshot_t;
 
-/* tdm_snapshot_take merges block[0..block_cnt) into out. */
-void tdm_snapshot_take(tdm_snapshot_t *out, const tdm_block_t *const *block, uint32_t block_cnt,
-                       int64_t now_ns);
+/* A try that fails costs a group's length, well under a microsecond, or
+   the rest of its writer's time slice: then the core is offered to it. */
+#define TDM_SNAPSHOT_TRIES 1000u
+
+/* tdm_snapshot_take merges block[0..block_cnt) into out and says how many
+   blocks are torn.  Not for a polling tile. */
+uint32_t tdm_snapshot_take(tdm_snapshot_t *out, const tdm_block_t *const *block, uint32_t block_cnt,
+                           int64_t now_ns);
 
 /* tdm_snapshot_value is one counter or gauge in its stored unit; 0 where
    idx is outside. */

@@ -212,9 +212,23 @@ static uint32_t read_pipe(rig_exchange_t *e) {
     return cnt;
 }
 
+static uint64_t total(const rig_t *r, tdm_metric_t metric) {
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < tdm_metric_row[metric].series_cnt; i++) n += rig_count(r, metric, i);
+    return n;
+}
+
+/* requests_add_up holds between any two polls, whatever a test does. */
+static void requests_add_up(const rig_t *r) {
+    assert_int_equal(total(r, TDM_METRIC_requests_received_total),
+                     total(r, TDM_METRIC_requests_total) +
+                         rig_count(r, TDM_METRIC_requests_open, 0));
+}
+
 uint32_t rig_poll(rig_t *r) {
     r->now_ns += 1000;
     uint32_t work = tdm_api_tile_poll(r->tile, r->now_ns);
+    requests_add_up(r);
     for (uint32_t d = 0; d < RIG_DOOR_CNT; d++) {
         tdm_egress_t word;
         while (tdm_ring_pop(&r->egress[d], &word)) {

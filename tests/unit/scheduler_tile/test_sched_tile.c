@@ -390,6 +390,34 @@ static void the_block_tells_what_happened(void **state) {
                      1);
 }
 
+static uint64_t total(tdm_metric_t m) {
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < tdm_metric_row[m].series_cnt; i++) n += metric(m, i);
+    return n;
+}
+
+static void accepted_are_queued_or_ended_at_every_publish(void **state) {
+    (void)state;
+    begin_life(1);
+    uint64_t ended = 0;
+    for (uint32_t i = 0; i < 4; i++) {
+        submit(i % 2, 3 + i);
+        for (uint32_t turn = 0; turn < 3; turn++) {
+            run(1);
+            tdm_sched_tile_publish(tile);
+            ended = total(TDM_METRIC_sequences_ended_total);
+            assert_int_equal(metric(TDM_METRIC_admission_total, 0),
+                             total(TDM_METRIC_queue_requests) + ended);
+        }
+    }
+    run(60);
+    tdm_sched_tile_publish(tile);
+    assert_int_equal(metric(TDM_METRIC_sequences_ended_total, TDM_LABEL_FINISH_length), 4);
+    assert_true(ended < 4);
+    assert_int_equal(total(TDM_METRIC_queue_requests), 0);
+    assert_int_equal(block->turn % 2, 0);
+}
+
 static void a_result_taken_is_progress(void **state) {
     (void)state;
     begin_life(1);
@@ -428,6 +456,7 @@ int main(void) {
         CASE(drain_refuses_and_pending_reaches_zero),
         CASE(a_live_change_is_taken_once_and_a_second_waits),
         CASE(the_block_tells_what_happened),
+        CASE(accepted_are_queued_or_ended_at_every_publish),
         CASE(a_result_taken_is_progress),
         CASE(a_missing_wire_is_named_at_start),
     };

@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "appliance/abi/event.h"
 #include "appliance/abi/exchange.h"
 #include "appliance/abi/plan.h"
 #include "appliance/abi/result.h"
@@ -135,6 +136,9 @@ static void labels_follow_the_enums_they_stand_for(void **state) {
     assert_int_equal(TDM_LABEL_CNT_OP, TDM_KIND_CNT);
     assert_int_equal(TDM_LABEL_OP_decode, TDM_KIND_DECODE);
     assert_int_equal(TDM_LABEL_CNT_SLO_CLASS, TDM_SLO_CLASS_MAX);
+    assert_int_equal(TDM_LABEL_CNT_FINISH, TDM_FINISH_CNT - 1);
+    assert_int_equal(TDM_LABEL_FINISH_stop, TDM_FINISH_STOP - 1);
+    assert_int_equal(TDM_LABEL_FINISH_error, TDM_FINISH_ERROR - 1);
     assert_int_equal(TDM_LABEL_DOOR_h3, TDM_DOOR_H3);
     assert_int_equal(TDM_LABEL_DOOR_http1, TDM_DOOR_HTTP1);
     assert_int_equal(tdm_label_code(200), TDM_LABEL_CODE_2xx);

@@ -69,6 +69,54 @@ static void *write_until_stopped(void *arg) {
     return NULL;
 }
 
+/* Three words that tell one thing: the middle one is written last. */
+static void *write_groups(void *arg) {
+    writer_t *w = arg;
+    while (!tdm_load_relaxed(&w->stop)) {
+        tdm_block_begin(&a);
+        tdm_count(&a, TDM_METRIC_vcta_planned_total, TDM_LABEL_OP_decode, 3);
+        tdm_count(&a, TDM_METRIC_net_drops_total, 0, 3);
+        tdm_count(&a, TDM_METRIC_vcta_total, TDM_LABEL_OP_decode, 3);
+        tdm_block_end(&a);
+        w->cnt += 3;
+    }
+    return NULL;
+}
+
+static void a_group_is_seen_whole_or_not_at_all(void **state) {
+    (void)state;
+    writer_t w = {0};
+    assert_int_equal(pthread_create(&w.thread, NULL, write_groups, &w), 0);
+    uint64_t seen = 0;
+    uint32_t torn_cnt = 0;
+    for (int i = 0; i < 300; i++) {
+        uint32_t torn = tdm_snapshot_take(&snap, both, 2, 1);
+        torn_cnt += torn;
+        uint64_t n = tdm_snapshot_total(&snap, TDM_METRIC_vcta_total);
+        assert_true(n >= seen);
+        seen = n;
+        if (torn) continue;
+        assert_int_equal(tdm_snapshot_total(&snap, TDM_METRIC_vcta_planned_total), n);
+        assert_int_equal(tdm_snapshot_total(&snap, TDM_METRIC_net_drops_total), n);
+    }
+    tdm_store_relaxed(&w.stop, 1u);
+    (void)pthread_join(w.thread, NULL);
+    assert_int_equal(tdm_snapshot_take(&snap, both, 2, 1), 0);
+    assert_int_equal(tdm_snapshot_total(&snap, TDM_METRIC_vcta_total), w.cnt);
+    print_message("%u of 600 blocks torn\n", torn_cnt);
+    assert_true(torn_cnt < 60);
+}
+
+static void a_writer_that_never_ends_its_group_is_told(void **state) {
+    (void)state;
+    tdm_block_begin(&a);
+    tdm_count(&a, TDM_METRIC_tokens_total, TDM_LABEL_TOKEN_output, 3);
+    assert_int_equal(tdm_snapshot_take(&snap, both, 2, 1), 1);
+    assert_int_equal(tdm_snapshot_total(&snap, TDM_METRIC_tokens_total), 3);
+    tdm_block_end(&a);
+    assert_int_equal(tdm_snapshot_take(&snap, both, 2, 1), 0);
+}
+
 static void observations_never_fall_while_written(void **state) {
     (void)state;
     writer_t w = {0};
@@ -179,6 +227,8 @@ int main(void) {
         cmocka_unit_test_setup(counters_add_and_max_gauges_do_not, setup),
         cmocka_unit_test_setup(a_mirrored_counter_is_its_source, setup),
         cmocka_unit_test_setup(observations_never_fall_while_written, setup),
+        cmocka_unit_test_setup(a_group_is_seen_whole_or_not_at_all, setup),
+        cmocka_unit_test_setup(a_writer_that_never_ends_its_group_is_told, setup),
         cmocka_unit_test_setup(quantiles_lie_in_the_right_bucket, setup),
         cmocka_unit_test_setup(a_quantile_above_all_bounds_is_the_highest, setup),
         cmocka_unit_test_setup(a_journey_is_the_growth_between_two_snapshots, setup),
