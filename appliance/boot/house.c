@@ -71,6 +71,7 @@ static tdm_status_t open_wires(tdm_house_t *h, tdm_error_t *err) {
 }
 
 static void facts(tdm_house_t *h) {
+    h->pages.model_name = h->model_name;
     tdm_pages_fact(&h->pages, "version", h->version);
     tdm_pages_fact(&h->pages, "model", h->model_name);
     tdm_pages_fact(&h->pages, "backend", h->config->exec_backend == 0 ? "cpu" : "cuda");

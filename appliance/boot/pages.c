@@ -60,12 +60,31 @@ static int done(tdm_pages_t *p, tdm_http1_page_t *page, tdm_content_type_t type,
     return 1;
 }
 
+static int bad_set(tdm_http1_page_t *page) {
+    static const char text[] =
+        "{\"error\":{\"message\":\"set is native, compat or all\",\"type\":"
+        "\"invalid_request_error\",\"param\":\"set\",\"code\":\"bad_value\"}}";
+    *page = (tdm_http1_page_t){
+        .status = 400, .content_type = TDM_CONTENT_JSON, .data = text, .sz = sizeof text - 1};
+    return 1;
+}
+
 static int metrics(tdm_pages_t *p, const tdm_http1_ask_t *ask, tdm_http1_page_t *page,
                    const tdm_snapshot_t *s) {
     tdm_metrics_page_t m;
-    if (tdm_metrics_page(s, p->fact, p->fact_cnt, ask->accept, ask->accept_encoding, p->text,
-                         p->cap, p->gz, p->cap, &m) != TDM_OK)
-        return failed(page);
+    tdm_metrics_ask_t want = {.query = ask->query,
+                              .accept = ask->accept,
+                              .accept_encoding = ask->accept_encoding,
+                              .fact = p->fact,
+                              .fact_cnt = p->fact_cnt,
+                              .model_name = p->model_name};
+    tdm_status_t st = tdm_metrics_page(s, &want, p->text, p->cap, p->gz, p->cap, &m);
+    if (st == TDM_ERR_INVAL) {
+        tdm_count(p->wires->block[TDM_BLOCK_PAGE], TDM_METRIC_refusals_total,
+                  tdm_label_reason(TDM_REFUSE_bad_value), 1);
+        return bad_set(page);
+    }
+    if (st != TDM_OK) return failed(page);
     *page = (tdm_http1_page_t){.status = 200,
                                .content_type = m.format == TDM_METRICS_OPENMETRICS
                                                    ? TDM_CONTENT_OPENMETRICS

@@ -5,7 +5,8 @@
 /* The pages that the management port answers by itself, made from a
    snapshot of all blocks:
 
-     /metrics   Prometheus text or OpenMetrics, gzip where welcome
+     /metrics   Prometheus text or OpenMetrics, gzip where welcome;
+                ?set=native, compat (vLLM's names) or all
      /status    everything an operator asks, JSON
      /journey   the way of a request through the house, text
      /config    the effective configuration, JSON
@@ -25,6 +26,7 @@ typedef struct tdm_pages {
     const tdm_wires_t *wires;
     const tdm_config_t *config;
     const tdm_auth_t *auth;
+    const char *model_name; /* served */
     int64_t start_ns;
     tdm_fact_t fact[TDM_PAGES_FACT_MAX];
     uint32_t fact_cnt;

@@ -112,6 +112,25 @@ tdm_metrics_format_t tdm_accept_metrics(const char *accept) {
     return (tdm_metrics_format_t)best;
 }
 
+uint32_t tdm_accept_set(const char *query) {
+    static const struct {
+        const char *word;
+        uint32_t sets;
+    } row[] = {
+        {"native", TDM_METRICS_NATIVE}, {"compat", TDM_METRICS_COMPAT}, {"all", TDM_METRICS_ALL}};
+    for (const char *p = query; p && *p;) {
+        size_t sz = strcspn(p, "&");
+        if (sz >= 4 && strncmp(p, "set=", 4) == 0) {
+            for (size_t i = 0; i < TDM_COUNT_OF(row); i++)
+                if (strlen(row[i].word) == sz - 4 && strncmp(p + 4, row[i].word, sz - 4) == 0)
+                    return row[i].sets;
+            return 0;
+        }
+        p += sz + (p[sz] == '&');
+    }
+    return TDM_METRICS_ALL;
+}
+
 int tdm_accept_gzip(const char *accept_encoding) {
     int gzip_q = -1, any_q = -1;
     span_t rest = {accept_encoding, accept_encoding ? strlen(accept_encoding) : 0};

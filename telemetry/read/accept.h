@@ -19,6 +19,18 @@ TDM_BEGIN_DECLS
      text/plain;version=0.0.4 (or none), text/plain, text/(any), (any) */
 tdm_metrics_format_t tdm_accept_metrics(const char *accept);
 
+/* The sets of families; ?set= of the query chooses. */
+enum {
+    TDM_METRICS_NATIVE = 1, /* telemetry/block/metrics.def */
+    TDM_METRICS_COMPAT = 2, /* telemetry/read/compat.h */
+    TDM_METRICS_ALL = TDM_METRICS_NATIVE | TDM_METRICS_COMPAT,
+};
+
+/* tdm_accept_set reads set=native|compat|all of a query string (the text
+   after '?', any bytes); without it all, and 0 for another value.  Other
+   parameters are ignored; of two, the first counts. */
+uint32_t tdm_accept_set(const char *query);
+
 /* tdm_accept_gzip says whether gzip is welcome: named (or "*") with q > 0. */
 int tdm_accept_gzip(const char *accept_encoding);
 

@@ -89,6 +89,29 @@ static void gzip_needs_to_be_welcome(void **state) {
             fail_msg("Accept-Encoding: %s", row[i].header ? row[i].header : "(absent)");
 }
 
+static void the_set_is_one_of_three(void **state) {
+    (void)state;
+    static const struct {
+        const char *query;
+        uint32_t sets;
+    } row[] = {{NULL, TDM_METRICS_ALL},
+               {"", TDM_METRICS_ALL},
+               {"&&", TDM_METRICS_ALL},
+               {"set=all", TDM_METRICS_ALL},
+               {"set=native", TDM_METRICS_NATIVE},
+               {"set=compat", TDM_METRICS_COMPAT},
+               {"a=b&set=compat&set=native", TDM_METRICS_COMPAT},
+               {"offset=native", TDM_METRICS_ALL},
+               {"set", TDM_METRICS_ALL},
+               {"set=", 0},
+               {"set=Native", 0},
+               {"set=nativee", 0},
+               {"set=nativ", 0}};
+    for (size_t i = 0; i < TDM_COUNT_OF(row); i++)
+        if (tdm_accept_set(row[i].query) != row[i].sets)
+            fail_msg("query: %s", row[i].query ? row[i].query : "(none)");
+}
+
 /* A random header in memory of its own exact size, so that a read past
    its end is seen. */
 static char *random_header(tdm_rng_t *rng) {
@@ -102,6 +125,8 @@ static char *random_header(tdm_rng_t *rng) {
                                         ",",
                                         ",",
                                         "q=",
+                                        "set=",
+                                        "&",
                                         "version=",
                                         "1.0.0",
                                         "0.0.4",
@@ -141,6 +166,7 @@ static void no_header_breaks_the_parser(void **state) {
             fail_msg("seed %llu, header %d: %s", (unsigned long long)seed, i, header);
         open_cnt += format == TDM_METRICS_OPENMETRICS;
         gzip_cnt += tdm_accept_gzip(header) != 0;
+        assert_true(tdm_accept_set(header) <= TDM_METRICS_ALL);
         free(header);
     }
     assert_true(open_cnt > 100 && gzip_cnt > 100);
@@ -150,6 +176,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_preferred_format_wins),
         cmocka_unit_test(gzip_needs_to_be_welcome),
+        cmocka_unit_test(the_set_is_one_of_three),
         cmocka_unit_test(no_header_breaks_the_parser),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
