@@ -6,6 +6,7 @@
 #include "appliance/ctl/doctor.h"
 #include "appliance/ctl/plan.h"
 #include "appliance/ctl/profile.h"
+#include "appliance/ctl/replay.h"
 #include "appliance/ctl/show.h"
 
 #include <stdio.h>
@@ -22,6 +23,10 @@ static void usage(FILE *f) {
             "  plan              capacity: --profile FILE|example --trace FILE|NAME, with\n"
             "                    --requests --ttft-ms --gap-ms --epsilon --appliances\n"
             "                    --kv-pages --noise --seed N, --json, --html FILE\n"
+            "  replay            send a trace as it arrives: --trace FILE|NAME --door h3|http1\n"
+            "                    --rate R | --load S --capacity C, --requests --duration --cv\n"
+            "                    --scale --context --vocab --connections --open-max --ttft-ms\n"
+            "                    --gap-ms --epsilon --records FILE --plain --quiet --json\n"
             "  profile           time the backend: --out BASE, with --config FILE --set K=V\n"
             "                    --budget SECONDS --power-w N, --json\n"
             "  version\n"
@@ -45,6 +50,7 @@ int main(int argc, char **argv) {
         return 0;
     }
     if (strcmp(command, "plan") == 0) return tdm_ctl_plan(argc, argv);
+    if (strcmp(command, "replay") == 0) return tdm_ctl_replay(argc, argv);
     if (strcmp(command, "profile") == 0) return tdm_ctl_profile(argc, argv, TDM_VERSION);
     tdm_ctl_options_t o;
     tdm_error_t err = {0};

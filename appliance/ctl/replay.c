@@ -1,0 +1,358 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "appliance/ctl/replay.h"
+
+#include "appliance/base/atomic.h"
+#include "appliance/base/clock.h"
+#include "appliance/ctl/wire.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_UNREACHABLE = 4 };
+
+#define LEAD_NS (200 * TDM_NS_PER_MS) /* from the last preparation to the first arrival */
+#define TICK_NS (200 * TDM_NS_PER_MS) /* progress and patience */
+
+/* What the command line asked for. */
+typedef struct words {
+    tdm_ctl_options_t o;
+    const char *trace, *records;
+    int is_http1, is_plain, is_quiet;
+    double requests, duration, rate, load, capacity, cv, scale, context, vocab, connections,
+        open_max, ttft_ms, gap_ms, epsilon;
+} words_t;
+
+typedef struct replay {
+    const words_t *w;
+    tdm_workload_t list;
+    tdm_tally_t tally;
+    tdm_tally_frame_t frame;
+    tdm_job_form_t form;
+    char model[128];
+    tdm_wire_t *wire;
+    tdm_job_t *job;  /* [slot_cnt] */
+    uint32_t *spare; /* [spare_cnt] indices of jobs that are not open */
+    uint32_t slot_cnt, spare_cnt, next;
+    char *body;
+    size_t body_sz;
+    int64_t start_ns, tick_ns;
+    FILE *records;
+} replay_t;
+
+static replay_t self; /* jobs find their replay here: there is one in a process */
+static uint32_t stop; /* atomic: a signal came */
+
+static void on_signal(int number) {
+    (void)number;
+    tdm_store_relaxed(&stop, 1u);
+}
+
+/* --- words ------------------------------------------------------------------ */
+
+typedef struct number {
+    const char *name;
+    double *at;
+    double low, high;
+} number_t;
+
+static int number_read(const number_t *n, const char *text) {
+    char *end;
+    double v = strtod(text, &end);
+    if (end == text || *end || !(v >= n->low && v <= n->high)) return 0;
+    *n->at = v;
+    return 1;
+}
+
+/* own takes argv[i], with its value, where it is one of replay's: the words
+   taken, 0 where it is not, -1 where its value is wrong. */
+static int own(words_t *w, const char *a, const char *value) {
+    const number_t number[] = {{"--requests", &w->requests, 1, TDM_WORKLOAD_ROW_MAX},
+                               {"--duration", &w->duration, 0.001, 1e7},
+                               {"--rate", &w->rate, 1e-6, 1e6},
+                               {"--load", &w->load, 1e-3, 1e3},
+                               {"--capacity", &w->capacity, 1e-6, 1e6},
+                               {"--cv", &w->cv, 0.05, 50},
+                               {"--scale", &w->scale, 1e-6, 1e3},
+                               {"--context", &w->context, 2, 1 << 20},
+                               {"--vocab", &w->vocab, 2, 1 << 20},
+                               {"--connections", &w->connections, 1, 256},
+                               {"--open-max", &w->open_max, 1, 16384},
+                               {"--ttft-ms", &w->ttft_ms, 0.001, 1e7},
+                               {"--gap-ms", &w->gap_ms, 0.001, 1e7},
+                               {"--epsilon", &w->epsilon, 0, 1}};
+    if (strcmp(a, "--plain") == 0) return w->is_plain = 1;
+    if (strcmp(a, "--quiet") == 0) return w->is_quiet = 1;
+    for (size_t k = 0; k < TDM_COUNT_OF(number); k++)
+        if (strcmp(number[k].name, a) == 0) return value && number_read(&number[k], value) ? 2 : -1;
+    if (strcmp(a, "--trace") == 0)
+        w->trace = value;
+    else if (strcmp(a, "--records") == 0)
+        w->records = value;
+    else if (strcmp(a, "--door") != 0)
+        return 0;
+    if (!value) return -1;
+    if (strcmp(a, "--door") != 0) return 2;
+    w->is_http1 = strcmp(value, "http1") == 0;
+    return w->is_http1 || strcmp(value, "h3") == 0 ? 2 : -1;
+}
+
+static tdm_status_t words_read(int argc, char **argv, words_t *w, tdm_error_t *err) {
+    char *rest[64];
+    int rest_cnt = 0;
+    *w = (words_t){.requests = 500,
+                   .cv = 1,
+                   .scale = 1,
+                   .vocab = 256,
+                   .connections = 8,
+                   .open_max = 1024,
+                   .ttft_ms = 5000,
+                   .gap_ms = 500,
+                   .epsilon = 0.01};
+    for (int i = 2; i < argc;) {
+        int n = own(w, argv[i], i + 1 < argc ? argv[i + 1] : NULL);
+        if (n < 0) return tdm_error_set(err, TDM_ERR_INVAL, "%s: a wrong value", argv[i]);
+        i += n;
+        if (n > 0) continue;
+        if (rest_cnt == 64) return tdm_error_set(err, TDM_ERR_INVAL, "too many words");
+        rest[rest_cnt++] = argv[i++];
+    }
+    tdm_status_t st = tdm_ctl_options_parse(rest_cnt, rest, 0, &w->o, err);
+    if (st != TDM_OK) return st;
+    if (!w->trace) return tdm_error_set(err, TDM_ERR_INVAL, "--trace is missing");
+    if (w->o.word_cnt) return tdm_error_set(err, TDM_ERR_INVAL, "%s: what?", w->o.word[0]);
+    if ((w->load > 0) != (w->capacity > 0) || (w->load > 0 && w->rate > 0))
+        return tdm_error_set(err, TDM_ERR_INVAL, "give --rate, or --load with --capacity");
+    if (w->load > 0) w->rate = w->load * w->capacity;
+    return TDM_OK;
+}
+
+/* --- the list ---------------------------------------------------------------- */
+
+static tdm_status_t list_load(replay_t *r, tdm_error_t *err) {
+    const words_t *w = r->w;
+    uint64_t seed = w->o.seed >= 0 ? (uint64_t)w->o.seed : 1u;
+    uint32_t rows = (uint32_t)w->requests;
+    tdm_status_t st = tdm_workload_generate(w->trace, rows, seed, &r->list, err);
+    if (st == TDM_ERR_NOT_FOUND) st = tdm_workload_read(w->trace, rows, &r->list, err);
+    if (st != TDM_OK) return st;
+    *err = (tdm_error_t){0};
+    double before = tdm_workload_rate(&r->list);
+    if (w->rate <= 0 && !r->list.has_arrivals)
+        return tdm_error_set(err, TDM_ERR_INVAL, "%s has no arrivals: give --rate", w->trace);
+    tdm_workload_scale(&r->list, w->scale);
+    if (w->rate > 0) tdm_workload_pace(&r->list, w->rate, w->cv, seed);
+    r->frame.factor = r->list.has_arrivals && w->rate > 0 && before > 0 ? before / w->rate : 1.0;
+    if (w->duration > 0) {
+        uint32_t n = 0;
+        while (n < r->list.row_cnt && (double)r->list.row[n].at_ns <= w->duration * 1e9) n++;
+        r->list.row_cnt = n;
+    }
+    if (r->list.row_cnt == 0) return tdm_error_set(err, TDM_ERR_INVAL, "no request is left");
+    r->frame.offered = tdm_workload_rate(&r->list);
+    r->frame.span_s = (double)r->list.row[r->list.row_cnt - 1u].at_ns / 1e9;
+    r->form.seed = seed;
+    r->form.block_tok = (uint32_t)fmax(1.0, floor(TDM_WORKLOAD_BLOCK_TOK * w->scale + 0.5));
+    return TDM_OK;
+}
+
+/* list_fit cuts every row to what the server takes and makes room for the
+   longest body. */
+static tdm_status_t list_fit(replay_t *r, uint32_t context, tdm_error_t *err) {
+    for (uint32_t i = 0; i < r->list.row_cnt; i++) {
+        tdm_workload_row_t *row = &r->list.row[i];
+        row->output_cnt = TDM_MIN(row->output_cnt, context / 2u);
+        row->prompt_cnt = TDM_MIN(row->prompt_cnt, context - row->output_cnt);
+        r->body_sz = TDM_MAX(r->body_sz, tdm_job_text_max(&r->form, row));
+    }
+    r->body = malloc(r->body_sz);
+    return r->body ? TDM_OK : tdm_error_set(err, TDM_ERR_NOMEM, "no memory for a request");
+}
+
+/* ask_model finds the model's name and context. */
+static tdm_status_t ask_model(replay_t *r, uint32_t *context, tdm_error_t *err) {
+    static char page[65536];
+    const words_t *w = r->w;
+    tdm_status_t st = r->wire->get(r->wire, "/v1/models", page, sizeof page, err);
+    json_t *root = st == TDM_OK ? json_loads(page, 0, NULL) : NULL;
+    const json_t *first = json_array_get(json_object_get(root, "data"), 0);
+    const char *id = w->o.model ? w->o.model : json_string_value(json_object_get(first, "id"));
+    json_int_t n = json_integer_value(json_object_get(first, "max_model_len"));
+    *context = w->context > 0 ? (uint32_t)w->context : n > 1 && n < 1 << 20 ? (uint32_t)n : 4096u;
+    if (id && strlen(id) < sizeof r->model && !strpbrk(id, "\"\\"))
+        (void)snprintf(r->model, sizeof r->model, "%s", id);
+    json_decref(root);
+    r->form.model = r->model;
+    if (st != TDM_OK || r->model[0]) return st;
+    return tdm_error_set(err, TDM_ERR_CORRUPT, "the server lists no model");
+}
+
+/* --- the loop ------------------------------------------------------------------ */
+
+static void on_ended(tdm_job_t *job) {
+    if (self.records) tdm_tally_record(self.records, &job->seen);
+    self.spare[self.spare_cnt++] = (uint32_t)(job - self.job);
+}
+
+/* skip counts a row that was never sent. */
+static void skip(replay_t *r, tdm_outcome_t outcome) {
+    const tdm_workload_row_t *row = &r->list.row[r->next];
+    tdm_seen_t seen = {.row = r->next,
+                       .prompt_cnt = row->prompt_cnt,
+                       .output_max = row->output_cnt,
+                       .at_ns = row->at_ns,
+                       .late_ns = -1,
+                       .first_ns = -1,
+                       .last_ns = -1,
+                       .end_ns = -1,
+                       .outcome = outcome,
+                       .retry_ms = -1};
+    tdm_tally_end(&r->tally, &seen);
+    if (r->records) tdm_tally_record(r->records, &seen);
+    r->next++;
+}
+
+/* send_due sends what is due; 0: the wire takes no more now. */
+static int send_due(replay_t *r, int64_t now_ns, tdm_error_t *err) {
+    int64_t patience_ns = (int64_t)r->w->o.seconds * TDM_NS_PER_S;
+    while (r->next < r->list.row_cnt) {
+        const tdm_workload_row_t *row = &r->list.row[r->next];
+        int64_t due_ns = r->start_ns + row->at_ns;
+        if (due_ns > now_ns) return 1;
+        if (r->spare_cnt == 0 || now_ns - due_ns > patience_ns) {
+            skip(r, r->spare_cnt ? TDM_OUTCOME_TIMEOUT : TDM_OUTCOME_UNSENT);
+            continue;
+        }
+        tdm_job_t *job = &r->job[r->spare[r->spare_cnt - 1u]];
+        size_t sz = tdm_job_text(&r->form, &r->list, r->next, r->body, r->body_sz);
+        now_ns = tdm_clock_now_ns();
+        tdm_job_init(job, &r->tally, on_ended, r->next, row, due_ns, now_ns);
+        r->spare_cnt--;
+        if (r->wire->begin(r->wire, job, r->body, sz, err) != TDM_OK) {
+            job->is_open = 0;
+            r->spare_cnt++;
+            return 0;
+        }
+        r->next++;
+    }
+    return 1;
+}
+
+/* lose_patience gives up what is open for too long, or everything. */
+static void lose_patience(replay_t *r, int64_t now_ns, int is_all) {
+    int64_t patience_ns = (int64_t)r->w->o.seconds * TDM_NS_PER_S;
+    for (uint32_t i = 0; i < r->slot_cnt; i++) {
+        tdm_job_t *job = &r->job[i];
+        if (!job->is_open || (!is_all && now_ns - job->due_ns <= patience_ns)) continue;
+        r->wire->cancel(r->wire, job);
+        tdm_job_end(job, TDM_OUTCOME_TIMEOUT, now_ns);
+    }
+}
+
+static void progress(const replay_t *r, int is_last) {
+    const tdm_tally_t *t = &r->tally;
+    uint32_t rows = r->list.row_cnt, width = (uint32_t)(30.0 * (double)t->row_cnt / rows);
+    if (r->w->is_quiet || !isatty(STDERR_FILENO)) return;
+    fprintf(stderr, "\r\033[K[");
+    for (uint32_t i = 0; i < 30; i++) fputc(i < width ? '#' : '.', stderr);
+    fprintf(stderr, "] %llu of %u, %u open, %llu refused, TTFT p50 %.0f ms, TBT p99 %.0f ms%s",
+            (unsigned long long)t->row_cnt, rows, r->slot_cnt - r->spare_cnt,
+            (unsigned long long)t->outcome[TDM_OUTCOME_REFUSED],
+            (double)tdm_tally_at(&t->ttft, 0.5) / 1e6, (double)tdm_tally_at(&t->gap, 0.99) / 1e6,
+            is_last ? "\n" : "");
+}
+
+static tdm_status_t run(replay_t *r, tdm_error_t *err) {
+    tdm_status_t st = TDM_OK;
+    r->start_ns = tdm_clock_now_ns() + LEAD_NS;
+    while (st == TDM_OK && (r->next < r->list.row_cnt || r->spare_cnt < r->slot_cnt)) {
+        int64_t now_ns = tdm_clock_now_ns();
+        if (tdm_load_relaxed(&stop)) {
+            lose_patience(r, now_ns, 1);
+            return tdm_error_set(err, TDM_ERR_CLOSED, "interrupted");
+        }
+        int is_free = send_due(r, now_ns, err);
+        int64_t until_ns = now_ns + TICK_NS;
+        if (r->next < r->list.row_cnt)
+            until_ns = TDM_MIN(until_ns, is_free ? r->start_ns + r->list.row[r->next].at_ns
+                                                 : now_ns + TDM_NS_PER_MS);
+        st = r->wire->step(r->wire, until_ns, err);
+        if (now_ns < r->tick_ns) continue;
+        r->tick_ns = now_ns + TICK_NS;
+        lose_patience(r, now_ns, 0);
+        progress(r, 0);
+    }
+    progress(r, 1);
+    return st;
+}
+
+static tdm_status_t prepare(replay_t *r, tdm_error_t *err) {
+    const words_t *w = r->w;
+    uint32_t context = 0;
+    tdm_status_t st = w->is_http1 ? tdm_wire_http1(&w->o, (uint32_t)w->open_max, &r->wire, err)
+                                  : tdm_wire_h3(&w->o, (uint32_t)w->connections, &r->wire, err);
+    if (st == TDM_OK) st = ask_model(r, &context, err);
+    if (st == TDM_OK) st = list_fit(r, context, err);
+    if (st != TDM_OK) return st;
+    r->frame.door = r->wire->name;
+    r->slot_cnt = r->spare_cnt = (uint32_t)TDM_MIN(w->open_max, (double)r->list.row_cnt);
+    r->job = calloc(r->slot_cnt, sizeof *r->job);
+    r->spare = calloc(r->slot_cnt, sizeof *r->spare);
+    if (!r->job || !r->spare)
+        return tdm_error_set(err, TDM_ERR_NOMEM, "no memory for %u requests", r->slot_cnt);
+    for (uint32_t i = 0; i < r->slot_cnt; i++) r->spare[i] = r->slot_cnt - 1u - i;
+    r->tally.ttft_target_ns = (int64_t)(w->ttft_ms * 1e6);
+    r->tally.gap_target_ns = (int64_t)(w->gap_ms * 1e6);
+    r->tally.epsilon = w->epsilon;
+    if (!w->records) return TDM_OK;
+    r->records = fopen(w->records, "we");
+    if (r->records) return TDM_OK;
+    return tdm_error_set(err, TDM_ERR_IO, "%s: %s", w->records, strerror(errno));
+}
+
+static void release(replay_t *r) {
+    if (r->wire) r->wire->close(r->wire);
+    free(r->job);
+    free(r->spare);
+    free(r->body);
+    tdm_workload_free(&r->list);
+}
+
+int tdm_ctl_replay(int argc, char **argv) {
+    static words_t w;
+    replay_t *r = &self;
+    tdm_error_t err = {0};
+    if (words_read(argc, argv, &w, &err) != TDM_OK) {
+        fprintf(stderr, "tandemctl: replay: %s; see tandemctl help\n", err.text);
+        return EXIT_USAGE;
+    }
+    r->w = &w;
+    r->form.vocab = (uint32_t)w.vocab;
+    r->form.is_plain = w.is_plain;
+    tdm_status_t st = list_load(r, &err);
+    int rc = EXIT_FAILED;
+    if (st == TDM_OK) {
+        st = prepare(r, &err);
+        if (st == TDM_ERR_CLOSED || st == TDM_ERR_TIMEOUT) rc = EXIT_UNREACHABLE;
+    }
+    struct sigaction sa = {.sa_handler = on_signal};
+    (void)sigaction(SIGINT, &sa, NULL);
+    (void)sigaction(SIGTERM, &sa, NULL);
+    if (st == TDM_OK) {
+        st = run(r, &err);
+        if (w.o.is_json)
+            tdm_tally_json(stdout, &r->tally, &r->frame);
+        else
+            tdm_tally_text(stdout, &r->tally, &r->frame);
+    }
+    if (r->records && fclose(r->records) != 0 && st == TDM_OK)
+        st = tdm_error_set(&err, TDM_ERR_IO, "%s: %s", w.records, strerror(errno));
+    if (st != TDM_OK) fprintf(stderr, "tandemctl: replay: %s\n", err.text);
+    release(r);
+    return st == TDM_OK ? 0 : rc;
+}

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_CTL_REPLAY_H
+#define TDM_CTL_REPLAY_H
+
+/* tandemctl replay: sends a workload to a server as it arrives, whatever
+   the server makes of it, and says what the requests met with.
+
+     tandemctl replay --trace FILE|NAME [options]
+
+     --door h3|http1    HTTP/3 at --host and --port (default), or any
+                        OpenAI-compatible server at --http
+     --requests N       at most so many rows                       500
+     --duration S       and only those that arrive within          all
+     --rate R           requests a second on average; or
+     --load S --capacity C   S * C; without either the trace's own
+     --cv X             of drawn gaps, for rows without arrivals   1 (Poisson)
+     --scale X          lengths times X                            1
+     --context N        tokens of a request, prompt and output     the server's
+     --vocab N          prompt ids are below it                    256
+     --connections N    of HTTP/3                                  8
+     --open-max N       requests open at once; more are counted as unsent
+     --ttft-ms --gap-ms --epsilon    the targets that are judged
+     --records FILE     one line of JSON a request
+     --plain            only fields that every server knows
+     --json, --quiet    and tandemctl's own: --key --model --seed --seconds
+
+   Open loop: a request is due when the trace says so, and every latency
+   counts from there; nobody waits for a reply to send the next.  Prompts
+   are token ids: equal block hashes of a Mooncake trace are equal blocks
+   of tokens, so a prefix cache finds what it would find in service.
+   --scale shrinks the blocks with the prompts.
+
+   Memory: one slot for each open request, bins for times; nothing grows
+   with the length of the replay but the list itself. */
+
+/* tdm_ctl_replay reads argv[2..) and gives the exit status: 0, 1 failed,
+   2 usage, 4 unreachable. */
+int tdm_ctl_replay(int argc, char **argv);
+
+#endif /* TDM_CTL_REPLAY_H */

@@ -1,0 +1,202 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""End-to-end facts about tandemctl replay and profile.  usage: replay.py BIN_DIR FACT
+
+Each function below is one fact and one CTest entry, in the network namespace
+that the caller made; exit 77 where root or TAP lack.  Counts and ratios only."""
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from appliance import Appliance  # noqa: E402
+
+BIN = ""
+NO_PORT = {"port.kind": "none"}
+
+
+def replay(a, trace, *words, records=None, timeout=90):
+    """The summary of a replay, and its records where asked for."""
+    args = ["replay", "--insecure", "--trace", trace, "--json", *words]
+    with tempfile.NamedTemporaryFile("r", suffix=".jsonl") as f:
+        r = a.ctl(*args, "--records", f.name, timeout=timeout)
+        rows = [json.loads(line) for line in f.read().splitlines()]
+    summary = json.loads(r.stdout)
+    assert len(rows) == summary["requests"] and len({x["row"] for x in rows}) == len(rows)
+    if records is not None:
+        records += rows
+    return summary
+
+
+def counts(lengths):
+    """A file of prefill/decode counts, without arrivals."""
+    f = tempfile.NamedTemporaryFile("w", suffix=".csv")
+    f.write("num_prefill_tokens,num_decode_tokens\n" +
+            "".join(f"{p},{d}\n" for p, d in lengths))
+    f.flush()
+    return f
+
+
+def both_doors_replay_a_trace():
+    """Every request of a trace is sent, answered and recorded once, over
+    HTTP/3 through DPDK and over HTTP/1.1; tokens are those asked for."""
+    lengths = [(1 + 37 * i % 400, 1 + 11 * i % 40) for i in range(60)]
+    with Appliance(BIN) as a, counts(lengths) as f:
+        for door in ("h3", "http1"):
+            rows = []
+            s = replay(a, f.name, "--door", door, "--rate", "40", "--requests", "100", records=rows)
+            assert s["requests"] == s["done"] == 60, s
+            assert s["tokens"] == sum(d for _, d in lengths), s
+            for x in rows:
+                assert (x["prompt"], x["output_max"]) == lengths[x["row"]]
+                assert x["tokens"] == x["output_max"] and x["status"] == 200, x
+                assert 0 <= x["late_ms"] <= x["ttft_ms"] <= x["last_ms"] <= x["end_ms"], x
+                assert x["gaps"] == x["tokens"] - 1, x
+            assert s["tbt_ms"]["count"] == s["tokens"] - 60
+            assert abs(s["offered_per_s"] / 40 - 1) < 0.5, s
+        answered = a.total("tandem_requests_total")
+        assert answered == 120, answered
+        jsonl = os.path.join(a.dir.name, "trace.jsonl")
+        with open(jsonl, "w", encoding="ascii") as g:
+            for i in range(20):
+                g.write(json.dumps({"timestamp": 500 * i, "input_length": 1024, "output_length": 8,
+                                    "hash_ids": [1, 2 + i]}) + "\n")
+        s = replay(a, jsonl, "--scale", "0.25", "--rate", "20")
+        assert s["done"] == 20 and s["tokens"] == 40 and abs(s["arrival_factor"] - 0.1) < 0.01, s
+        assert s["prompt_tokens"] == 20 * 256, s
+
+
+def refusals_are_counted_by_reason():
+    """What the client counts as refused is what the appliance counts, by
+    the same names; open loop: the client never waits."""
+    settings = {**NO_PORT, "sched.sequences": 2, "sched.waiting": 2}
+    with Appliance(BIN, settings) as a, counts([(200, 60)] * 80) as f:
+        rows = []
+        s = replay(a, f.name, "--door", "http1", "--rate", "1000", records=rows)
+        assert s["done"] >= 4 and s["refused"] > 0 and s["done"] + s["refused"] == 80, s
+        assert s["reasons"] == {"waiting_full": s["refused"]}, s
+        assert a.total("tandem_refusals_total", 'reason="waiting_full"') == s["refused"]
+        for x in rows:
+            assert (x["outcome"] == "refused") == (x["status"] == 429 and x["retry_ms"] > 0), x
+        # too little room at the client is the client's, and named
+        s = replay(a, f.name, "--door", "http1", "--rate", "1000", "--open-max", "1")
+        assert s["unsent"] > 0 and s["reasons"].get("unsent") == s["unsent"], s
+        assert s["done"] + s["refused"] + s["unsent"] == 80, s
+
+
+def a_server_that_dies_ends_the_replay():
+    """Requests that were open are lost, later ones too; the replay ends and
+    every row has its record."""
+    for door in ("h3", "http1"):
+        with Appliance(BIN) as a, counts([(20, 3000)] * 12) as f:
+            threading.Timer(1.5, lambda: a.process.send_signal(signal.SIGKILL)).start()
+            s = replay(a, f.name, "--door", door, "--rate", "4", "--seconds", "5",
+                       "--connections", "2")
+            assert s["requests"] == 12 and s["lost"] + s["timeout"] >= 1, s
+            assert s["done"] + s["lost"] + s["timeout"] == 12, s
+            a.process.wait(10)
+
+
+def bad_words_are_named():
+    """A replay that cannot run says why in one line, before anything is sent."""
+    with Appliance(BIN, NO_PORT) as a, counts([(5, 5)] * 3) as f:
+        for words, code in ((["--trace", f.name], 1), (["--trace", "/nonexistent"], 1),
+                            (["--rate", "3"], 2), (["--trace", f.name, "--rate", "x"], 2),
+                            (["--trace", f.name, "--load", "0.5"], 2),
+                            (["--trace", f.name, "--rate", "1", "--door", "h2"], 2),
+                            (["--trace", f.name, "--rate", "1", "--door", "http1", "--http",
+                              "http://127.0.0.1:1"], 4)):
+            r = a.ctl("replay", *words, check=False)
+            assert r.returncode == code and len(r.stderr.splitlines()) == 1, (words, r)
+        assert a.total("tandem_requests_total") == 0
+
+
+def a_profile_is_measured_and_loaded():
+    """tandemctl profile writes both forms; tandemd takes them, for the same
+    model only, and says what it took."""
+    with tempfile.TemporaryDirectory() as d:
+        base = os.path.join(d, "tiny")
+        keys = ["--set", "model.path=dummy:tiny", "--set", "exec.sms=2"]
+        r = subprocess.run([os.path.join(BIN, "tandemctl"), "profile", "--out", base, "--budget", "4",
+                            "--json", *keys], capture_output=True, text=True, timeout=100, check=False)
+        assert r.returncode == 0, r.stderr
+        told = json.loads(r.stdout)
+        assert told["points"] >= 50 and told["samples"] >= told["points"], told
+        assert told["chunk_max"] == 512 and told["check_shapes"] >= 2, told
+        with open(base + ".json", encoding="utf-8") as f:
+            p = json.load(f)
+        assert p["tandem_profile"] == 2 and p["model"] == "dummy:tiny" and p["is_model"] == 0
+        assert sum(len(p[k]) for k in ("lin", "fused", "streams", "serial")) == told["points"]
+        for form in (".json", ".bin"):
+            with Appliance(BIN, {**NO_PORT, "sched.profile": base + form}) as a:
+                assert f"profile of {p['device']}" in a.log(), a.log()
+                assert len(a.complete("measured", 8)) == 8
+        a = Appliance(BIN, {**NO_PORT, "sched.profile": base + ".bin", "model.name": "other"},
+                      ready=False)
+        with a:
+            assert a.process.wait(30) == 1 and "dummy:tiny" in a.log(), a.log()
+        r = subprocess.run([os.path.join(BIN, "tandemctl"), "profile", "--out", base, "--set",
+                            "model.path=/nonexistent"], capture_output=True, text=True, check=False)
+        assert r.returncode == 1 and "nonexistent" in r.stderr, r
+
+
+def resident_kib(pid):
+    with open(f"/proc/{pid}/status", encoding="ascii") as f:
+        return sum(int(line.split()[1]) for line in f if line.startswith(("RssAnon", "RssShmem")))
+
+
+def tenfold_overload_keeps_its_word():
+    """Ten times what it can do: what is admitted is served as promised, the
+    rest is refused at once, memory stays, and the next request is welcome."""
+    settings = {**NO_PORT, "sched.sequences": 8, "sched.waiting": 16, "sched.ttft_guard": 1,
+                "sched.ttft_ms": 4000, "sched.gap_ms": 2000}
+    targets = ["--ttft-ms", "4000", "--gap-ms", "2000", "--door", "http1"]
+    with Appliance(BIN, settings) as a:
+        with counts([(64, 128)] * 16) as f:
+            s = replay(a, f.name, "--rate", "1000", *targets)
+            assert s["done"] == 16, s
+            capacity = s["tokens_per_s"]
+        rate = 10 * capacity / 128
+        rss, peak, over = resident_kib(a.process.pid), [0], threading.Event()
+
+        def watch():
+            while not over.wait(0.2):
+                peak[0] = max(peak[0], resident_kib(a.process.pid))
+        t = threading.Thread(target=watch)
+        t.start()
+        try:
+            with counts([(64, 128)] * 16384) as f:
+                s = replay(a, f.name, "--rate", str(rate), "--duration", "8", *targets,
+                           "--requests", "16384", "--open-max", "400")
+        finally:
+            over.set()
+            t.join()
+        print(f"capacity {capacity:.0f} tokens/s, goodput {s['good_tokens_per_s']:.0f}, "
+              f"refused {s['refused']} of {s['requests']}, p99 gap {s['tbt_ms']['p99']:.0f} ms, "
+              f"memory {rss} to {peak[0]} KiB")
+        assert s["done"] + s["refused"] + s["unsent"] == s["requests"], s
+        assert s["refused"] > 4 * s["done"] and s["done"] > 16, s
+        assert s["good_tokens_per_s"] > 0.5 * capacity, (s, capacity)
+        assert s["tbt_ms"]["p99"] < 2000 and s["ttft_ms"]["p99"] < 8000, s
+        assert peak[0] < rss + 32 * 1024, (rss, peak)
+        began = time.monotonic()
+        assert len(a.complete("after the storm", 4)) == 4 and time.monotonic() - began < 10
+
+
+def main():
+    global BIN
+    if os.geteuid() != 0 or not os.path.exists("/dev/net/tun"):
+        print("needs root and /dev/net/tun")
+        return 77
+    BIN, fact = sys.argv[1], sys.argv[2]
+    globals()[fact]()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
