@@ -177,7 +177,7 @@ const tdm_link_counters_t *tdm_link_counters(const tdm_link_t *l) {
 
 int tdm_link_is_conserved(const tdm_link_t *l) {
     uint64_t rx = l->n.datagrams + l->n.replies + l->n.consumed + l->n.passed;
-    uint64_t tx = l->n.tx_datagrams;
+    uint64_t tx = l->n.tx_datagrams + l->n.held;
     for (uint32_t i = 0; i < TDM_REASON_CNT; i++) {
         rx += l->n.rx_drop[i];
         tx += l->n.tx_drop[i];

@@ -13,10 +13,11 @@
 
      payload --> tdm_link_udp_wrap --> headers written before the payload
      timer   --> tdm_link_solicit  --> an ARP or NS question, if one waits
+     timer   --> tdm_link_release  --> a datagram that waited for the answer
 
    Conservation, at every moment, for one link:
      rx_frames == datagrams + replies + consumed + passed + sum of rx drops
-     tx_offered == tx_datagrams + sum of tx drops
+     tx_offered == tx_datagrams + held + sum of tx drops
 
    Neighbours.  The table has a fixed size.  An entry is born from a
    question addressed to us or from an answer that we asked for, never
@@ -24,8 +25,16 @@
    or not at all where its link address is configured.  Under pressure the
    entries that never carried a datagram go first, oldest first.
 
+   Held datagrams.  While a next hop is asked for, the newest
+   TDM_LINK_HELD_HOP_MAX datagrams to it are kept, in copy, and sent once
+   it is known (RFC 1122 section 2.3.2.2, RFC 4861 section 7.2.2: as many
+   as a QUIC server may send to an address that is not proved, so that a
+   first handshake loses nothing).  One that waited longer than
+   TDM_LINK_HELD_NS, was pushed out by a newer one or found no room counts
+   as neighbour_unknown.
+
    Ownership: the caller gives the memory (footprint, init) and every
-   buffer; nothing is kept of a frame after a call returns.
+   buffer; nothing is kept of a received frame after a call returns.
    Limits: one caller at a time; bounded work per call; no allocation, no
    clock, no log.  Fragments, IP options and IPv6 extension headers are
    dropped by policy. */
@@ -42,6 +51,13 @@
 #define TDM_LINK_PENDING_MAX   8u  /* next hops being asked for at once */
 #define TDM_LINK_FRAME_MIN     60u /* Ethernet's shortest frame without FCS */
 #define TDM_LINK_NEIGHBOUR_MAX 4096u
+/* Held datagrams in all and per next hop, their longest payload (that of
+   QUIC over Ethernet; a longer one is not held), and how long they wait:
+   as long as an answer to the question counts. */
+#define TDM_LINK_HELD_MAX         24u
+#define TDM_LINK_HELD_HOP_MAX     3u
+#define TDM_LINK_HELD_PAYLOAD_MAX 1472u
+#define TDM_LINK_HELD_NS          INT64_C(3000000000)
 
 typedef struct tdm_link_config {
     uint8_t mac[6];
@@ -99,6 +115,8 @@ typedef struct tdm_link_counters {
     uint64_t tx_offered;              /* datagrams given to udp_wrap */
     uint64_t tx_datagrams;
     uint64_t tx_drop[TDM_REASON_CNT]; /* neighbour_unknown, datagram_too_long */
+    uint64_t held;                    /* datagrams that wait for a neighbour, a gauge */
+    uint64_t released;                /* sent after they had waited; of tx_datagrams */
     uint64_t solicits;                /* questions written */
     uint64_t neighbours;              /* entries in use, a gauge */
     uint64_t neighbour_evicted;       /* entries given up for another */
@@ -139,8 +157,10 @@ void tdm_link_rx_drop(tdm_link_t *l, tdm_reason_t reason, uint32_t sz);
    where payload begins: the TDM_LINK_HEADER_MAX bytes before payload
    belong to the caller and may be overwritten.  The source is our address
    and local_port.  Returns TDM_REASON_NONE and *header_sz, the frame being
-   payload - *header_sz and header_sz + payload_sz bytes long; or
-   neighbour_unknown (a question is queued; QUIC will send again) or
+   payload - *header_sz and header_sz + payload_sz bytes long; NONE and a
+   *header_sz of 0 where the datagram is held until its next hop has
+   answered, and there is nothing to send now; or neighbour_unknown (there
+   is no next hop, or no room to hold; QUIC will send again) or
    datagram_too_long.  ecn is two bits. */
 tdm_reason_t tdm_link_udp_wrap(tdm_link_t *l, const tdm_endpoint_t *remote, uint16_t local_port,
                                uint32_t ecn, uint8_t *payload, uint32_t payload_sz, int64_t now_ns,
@@ -150,6 +170,12 @@ tdm_reason_t tdm_link_udp_wrap(tdm_link_t *l, const tdm_endpoint_t *remote, uint
    least TDM_LINK_SOLICIT_MAX, and returns its size; 0 when none is due.
    Call until 0, each poll. */
 uint32_t tdm_link_solicit(tdm_link_t *l, uint8_t *frame, uint32_t cap, int64_t now_ns);
+
+/* tdm_link_release writes the next held datagram whose next hop is known by
+   now as a whole frame, cap at least TDM_LINK_HEADER_MAX +
+   TDM_LINK_HELD_PAYLOAD_MAX, and returns its size; 0 when there is none.
+   Call until 0, each poll. */
+uint32_t tdm_link_release(tdm_link_t *l, uint8_t *frame, uint32_t cap, int64_t now_ns);
 
 /* tdm_link_payload_max: bytes of UDP payload that fit the MTU for an IP
    version. */

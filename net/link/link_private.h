@@ -107,6 +107,19 @@ typedef struct pending {
     int64_t asked_ns; /* of the last question; of the wish before the first */
 } pending_t;
 
+/* held is one datagram that waits for its next hop. */
+typedef struct held {
+    uint8_t hop[16];
+    uint8_t version; /* 0: free */
+    uint8_t ecn;
+    uint16_t local_port;
+    uint32_t payload_sz;
+    int64_t since_ns;
+    uint64_t order; /* of arrival, among all held */
+    tdm_endpoint_t remote;
+    uint8_t payload[TDM_LINK_HELD_PAYLOAD_MAX];
+} held_t;
+
 struct tdm_link {
     tdm_link_config_t c;
     tdm_link_counters_t n;
@@ -119,6 +132,8 @@ struct tdm_link {
     uint8_t has_gateway_mac;
     uint32_t set_mask; /* sets of the neighbour table, minus one */
     pending_t pending[TDM_LINK_PENDING_MAX];
+    uint64_t held_order;
+    held_t held[TDM_LINK_HELD_MAX];
     neighbour_t neighbour[]; /* [neighbour_max], NEIGHBOUR_WAYS to a set */
 };
 
@@ -179,14 +194,33 @@ void neighbour_learn(tdm_link_t *l, const uint8_t *addr, uint32_t version, const
 int neighbour_take_answer(tdm_link_t *l, const uint8_t *addr, uint32_t version, int64_t now_ns);
 
 /* neighbour_resolve gives the link address of the next hop to remote, or
-   NULL after noting the question to ask. */
-const uint8_t *neighbour_resolve(tdm_link_t *l, const tdm_endpoint_t *remote, int64_t now_ns);
+   NULL after noting the question to ask.  hop is the next hop in the
+   table's form; *has_hop 0: there is none, and nothing to wait for. */
+const uint8_t *neighbour_resolve(tdm_link_t *l, const tdm_endpoint_t *remote, int64_t now_ns,
+                                 uint8_t hop[16], int *has_hop);
+
+/* neighbour_known gives the link address of a next hop, NULL where it is
+   not known; asks nothing. */
+const uint8_t *neighbour_known(tdm_link_t *l, const uint8_t hop[16], uint32_t version,
+                               int64_t now_ns);
+
+/* --- datagrams that wait (held.c) ------------------------------------ */
+
+/* held_put keeps a copy until hop is known; 0: no room, or too long. */
+int held_put(tdm_link_t *l, const uint8_t hop[16], const tdm_endpoint_t *remote,
+             uint16_t local_port, uint32_t ecn, const uint8_t *payload, uint32_t payload_sz,
+             int64_t now_ns);
 
 /* --- writers (tx.c) ------------------------------------------------- */
 
 /* eth_sz is the bytes eth_put writes: with our VLAN tag or without. */
 uint32_t eth_sz(const tdm_link_t *l);
 void eth_put(const tdm_link_t *l, uint8_t *out, const uint8_t *dst_mac, uint32_t type);
+
+/* udp_frame writes the three headers before payload and returns their
+   bytes; the caller checked size and way. */
+uint32_t udp_frame(const tdm_link_t *l, const uint8_t *mac, const tdm_endpoint_t *remote,
+                   uint16_t local_port, uint32_t ecn, uint8_t *payload, uint32_t payload_sz);
 void ipv4_put(const tdm_link_t *l, uint8_t *out, const uint8_t *dst, uint32_t protocol,
               uint32_t ecn, uint32_t payload_sz);
 void ipv6_put(const tdm_link_t *l, uint8_t *out, const uint8_t *dst, uint32_t next_header,

@@ -141,13 +141,23 @@ static int next_hop(const tdm_link_t *l, const tdm_endpoint_t *remote, uint8_t a
     return 1;
 }
 
-const uint8_t *neighbour_resolve(tdm_link_t *l, const tdm_endpoint_t *remote, int64_t now_ns) {
-    uint8_t addr16[16];
-    if (!next_hop(l, remote, addr16)) return NULL;
-    if (l->has_gateway_mac && is_gateway(l, addr16, remote->version)) return l->c.gateway_mac;
-    neighbour_t *e = find(l, addr16, remote->version);
+const uint8_t *neighbour_known(tdm_link_t *l, const uint8_t hop[16], uint32_t version,
+                               int64_t now_ns) {
+    if (l->has_gateway_mac && is_gateway(l, hop, version)) return l->c.gateway_mac;
+    neighbour_t *e = find(l, hop, version);
+    if (e == NULL || now_ns - e->confirmed_ns >= NEIGHBOUR_DEAD_NS) return NULL;
+    e->is_used = 1;
+    return e->mac;
+}
+
+const uint8_t *neighbour_resolve(tdm_link_t *l, const tdm_endpoint_t *remote, int64_t now_ns,
+                                 uint8_t hop[16], int *has_hop) {
+    *has_hop = next_hop(l, remote, hop);
+    if (!*has_hop) return NULL;
+    if (l->has_gateway_mac && is_gateway(l, hop, remote->version)) return l->c.gateway_mac;
+    neighbour_t *e = find(l, hop, remote->version);
     int64_t age_ns = e == NULL ? NEIGHBOUR_DEAD_NS : now_ns - e->confirmed_ns;
-    if (age_ns >= NEIGHBOUR_STALE_NS) ask(l, addr16, remote->version, now_ns);
+    if (age_ns >= NEIGHBOUR_STALE_NS) ask(l, hop, remote->version, now_ns);
     if (age_ns >= NEIGHBOUR_DEAD_NS) return NULL;
     e->is_used = 1;
     return e->mac;

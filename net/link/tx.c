@@ -70,10 +70,8 @@ static void udp_put(uint8_t *udp, const uint8_t *ip_addrs, uint32_t addr_sz, uin
     if (get16(udp + 6) == 0) put16(udp + 6, 0xffff); /* RFC 768: zero means none */
 }
 
-/* udp_frame writes the three headers; the caller checked size and way. */
-static uint32_t udp_frame(const tdm_link_t *l, const uint8_t *mac, const tdm_endpoint_t *remote,
-                          uint16_t local_port, uint32_t ecn, uint8_t *payload,
-                          uint32_t payload_sz) {
+uint32_t udp_frame(const tdm_link_t *l, const uint8_t *mac, const tdm_endpoint_t *remote,
+                   uint16_t local_port, uint32_t ecn, uint8_t *payload, uint32_t payload_sz) {
     int is_v4 = remote->version == 4;
     uint32_t ip_sz = is_v4 ? IPV4_SZ : IPV6_SZ, udp_sz = UDP_SZ + payload_sz;
     uint8_t *udp = payload - UDP_SZ, *ip = udp - ip_sz, *eth = ip - eth_sz(l);
@@ -94,7 +92,14 @@ tdm_reason_t tdm_link_udp_wrap(tdm_link_t *l, const tdm_endpoint_t *remote, uint
         l->n.tx_drop[TDM_DROP_datagram_too_long]++;
         return TDM_DROP_datagram_too_long;
     }
-    const uint8_t *mac = neighbour_resolve(l, remote, now_ns);
+    uint8_t hop[16];
+    int has_hop;
+    const uint8_t *mac = neighbour_resolve(l, remote, now_ns, hop, &has_hop);
+    if (mac == NULL && has_hop &&
+        held_put(l, hop, remote, local_port, ecn, payload, payload_sz, now_ns)) {
+        *header_sz = 0;
+        return TDM_REASON_NONE;
+    }
     if (mac == NULL) {
         l->n.tx_drop[TDM_DROP_neighbour_unknown]++;
         return TDM_DROP_neighbour_unknown;

@@ -165,7 +165,8 @@ static uint32_t frames_in(tdm_net_tile_t *t, int64_t now_ns) {
 /* --- a turn: out ---------------------------------------------------- */
 
 /* datagram_out lets QUIC write its next datagram straight into an mbuf,
-   with the headers before it.  *m is NULL where the link knew no way.
+   with the headers before it.  *out is NULL where the link knew no way, or
+   holds the datagram until it does.
    0: nothing to send, or no mbuf, which the port counted. */
 static int datagram_out(tdm_net_tile_t *t, struct rte_mbuf **out, int64_t now_ns) {
     tdm_datagram_t dg;
@@ -176,8 +177,10 @@ static int datagram_out(tdm_net_tile_t *t, struct rte_mbuf **out, int64_t now_ns
     if (m == NULL) return 0;
     uint8_t *payload = rte_pktmbuf_mtod(m, uint8_t *);
     uint32_t sz = tdm_quic_output(t->quic, payload, rte_pktmbuf_tailroom(m), &dg, now_ns);
-    if (sz == 0 || tdm_link_udp_wrap(t->link, &dg.remote, t->c.link.udp_port, dg.ecn, payload, sz,
-                                     now_ns, &header_sz) != TDM_REASON_NONE) {
+    if (sz == 0 ||
+        tdm_link_udp_wrap(t->link, &dg.remote, t->c.link.udp_port, dg.ecn, payload, sz, now_ns,
+                          &header_sz) != TDM_REASON_NONE ||
+        header_sz == 0) {
         t->spare = m;
         return sz != 0;
     }
@@ -202,14 +205,18 @@ static uint32_t datagrams_out(tdm_net_tile_t *t, int64_t now_ns) {
     return cnt;
 }
 
-static uint32_t questions_out(tdm_net_tile_t *t, int64_t now_ns) {
+/* link_out sends what the link has by itself: datagrams that waited for an
+   answer, then questions. */
+static uint32_t link_out(tdm_net_tile_t *t, int64_t now_ns) {
     uint32_t cnt = 0;
-    while (cnt < TDM_LINK_PENDING_MAX) {
+    while (cnt < TDM_LINK_HELD_MAX + TDM_LINK_PENDING_MAX) {
         struct rte_mbuf *m = t->spare != NULL ? t->spare : tdm_port_mbuf_alloc(t->c.port);
         t->spare = NULL;
         if (m == NULL) break;
-        uint32_t sz = tdm_link_solicit(t->link, rte_pktmbuf_mtod(m, uint8_t *),
-                                       rte_pktmbuf_tailroom(m), now_ns);
+        uint8_t *frame = rte_pktmbuf_mtod(m, uint8_t *);
+        uint32_t cap = rte_pktmbuf_tailroom(m);
+        uint32_t sz = tdm_link_release(t->link, frame, cap, now_ns);
+        if (sz == 0) sz = tdm_link_solicit(t->link, frame, cap, now_ns);
         if (sz == 0) {
             t->spare = m;
             break;
@@ -235,7 +242,7 @@ uint32_t tdm_net_tile_poll(tdm_net_tile_t *t, int64_t now_ns) {
     work += tdm_quic_poll(t->quic, now_ns);
     work += tdm_h3_poll(t->h3, now_ns);
     work += datagrams_out(t, now_ns);
-    work += questions_out(t, now_ns);
+    work += link_out(t, now_ns);
     if (now_ns >= t->publish_ns) {
         t->publish_ns = now_ns + PUBLISH_NS;
         tdm_net_tile_publish(t);

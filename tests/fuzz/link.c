@@ -22,6 +22,20 @@ static void answer(tdm_link_t *l, const tdm_datagram_t *dg, int64_t now_ns) {
     FUZZ_CHECK(header_sz <= TDM_LINK_HEADER_MAX);
 }
 
+/* release sends what waited for an answer: never more than was held. */
+static void release(tdm_link_t *l, int64_t now_ns) {
+    uint64_t held = tdm_link_counters(l)->held;
+    for (uint64_t cnt = 0;; cnt++) {
+        uint8_t *frame = malloc(TDM_LINK_HEADER_MAX + TDM_LINK_HELD_PAYLOAD_MAX);
+        FUZZ_CHECK(frame);
+        uint32_t cap = TDM_LINK_HEADER_MAX + TDM_LINK_HELD_PAYLOAD_MAX;
+        uint32_t sz = tdm_link_release(l, frame, cap, now_ns);
+        free(frame);
+        FUZZ_CHECK(sz <= cap && cnt <= held);
+        if (sz == 0) return;
+    }
+}
+
 static void ask(tdm_link_t *l, int64_t now_ns) {
     uint32_t cnt = 0, sz;
     do {
@@ -59,6 +73,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t sz) {
         tdm_link_verdict_t v = offer(l, &f, now_ns, NULL);
         fuzz_cnt++;
         if (v.kind == TDM_LINK_DATAGRAM && flags & 4) answer(l, &v.datagram, now_ns);
+        release(l, now_ns);
         ask(l, now_ns);
     }
     FUZZ_CHECK(tdm_link_is_conserved(l));

@@ -108,7 +108,8 @@ static void two_links_understand_each_other(void **state) {
             uint32_t header_sz;
             memcpy(payload, "hello", 5);
             assert_int_equal(tdm_link_udp_wrap(la, &to, OUR_PORT, 3, payload, 5, 0, &header_sz),
-                             TDM_DROP_neighbour_unknown);
+                             TDM_REASON_NONE);
+            assert_int_equal(header_sz, 0); /* held */
             test_frame_t q, r, f;
             q.sz = tdm_link_solicit(la, q.b, FRAME_MAX, 0);
             assert_int_not_equal(q.sz, 0);
@@ -118,6 +119,11 @@ static void two_links_understand_each_other(void **state) {
                              TDM_REASON_NONE);
             f.sz = header_sz + 5;
             memcpy(f.b, payload - header_sz, f.sz);
+            test_frame_t late;
+            late.sz = tdm_link_release(la, late.b, FRAME_MAX, 0);
+            assert_int_equal(late.sz, f.sz); /* the same frame as the one not held */
+            assert_memory_equal(late.b, f.b, f.sz);
+            assert_int_equal(tdm_link_release(la, late.b, FRAME_MAX, 0), 0);
             tdm_link_verdict_t v = tdm_link_rx(lb, f.b, f.sz, NULL, 0, 0);
             assert_int_equal(v.kind, TDM_LINK_DATAGRAM);
             assert_int_equal(v.datagram.payload_sz, 5);

@@ -41,6 +41,12 @@ static int setup_exception(void **state) {
     return 0;
 }
 
+static int setup_unasked(void **state) {
+    (void)state;
+    world_open_unasked(&w);
+    return 0;
+}
+
 static int teardown(void **state) {
     (void)state;
     world_close(&w);
@@ -509,6 +515,21 @@ static void a_kernel_that_takes_nothing_costs_only_its_own(void **state) {
     settle();
 }
 
+/* The server's first flight waits for the client's link address, which costs
+   the time of one question and not that of QUIC's first probe (RFC 9002
+   section 6.2.2: a second). */
+static void a_first_handshake_loses_nothing_while_the_client_is_asked_for(void **state) {
+    (void)state;
+    int64_t begin_ns = w.now_ns;
+    world_connect(&w);
+    assert_true(w.now_ns - begin_ns < 100 * TDM_NS_PER_MS);
+    assert_int_equal(drops(TDM_DROP_neighbour_unknown), 0);
+    const tdm_link_counters_t *n = tdm_net_tile_link_counters(w.tile);
+    assert_int_equal(n->solicits, 1);
+    assert_in_range(n->released, 1, TDM_LINK_HELD_HOP_MAX);
+    assert_int_equal(n->held, 0);
+}
+
 static void draining_lets_streams_end(void **state) {
     (void)state;
     answer_t a;
@@ -573,6 +594,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(a_kernel_that_takes_nothing_costs_only_its_own,
                                         setup_exception, teardown),
         TEST(a_flood_of_fragments_keeps_the_pool_flat),
+        cmocka_unit_test_setup_teardown(
+            a_first_handshake_loses_nothing_while_the_client_is_asked_for, setup_unasked, teardown),
         TEST(draining_lets_streams_end),
         TEST(a_farewell_ends_what_is_open),
         TEST(impossible_configs_are_refused),

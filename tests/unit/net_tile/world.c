@@ -122,6 +122,12 @@ void world_open_exception(world_t *w) {
     open_all(w, 64, NULL);
 }
 
+void world_open_unasked(world_t *w) {
+    memset(w, 0, sizeof *w);
+    w->is_server_known = 1;
+    open_all(w, 64, NULL);
+}
+
 static void open_all(world_t *w, uint32_t arrival_depth, const tdm_port_chaos_t *weather) {
     tdm_error_t err = {0};
     cert_make();
@@ -155,6 +161,10 @@ static void open_all(world_t *w, uint32_t arrival_depth, const tdm_port_chaos_t 
         fail_msg("%s", err.text);
 
     tdm_link_config_t lc = station(client_mac, client4, CLIENT_PORT);
+    if (w->is_server_known) {
+        memcpy(lc.gateway4, server4, 4);
+        tdm_port_mac(w->port, lc.gateway_mac);
+    }
     w->link_mem = aligned_alloc(TDM_CACHE_LINE, tdm_link_footprint(lc.neighbour_max));
     assert_int_equal(tdm_link_init(w->link_mem, &lc, w->now_ns, &w->link, &err), TDM_OK);
 }
@@ -262,8 +272,10 @@ static void client_out(world_t *w) {
     memcpy(to.addr, server4, 4);
     while (w->client != NULL && (sz = tdm_client_output(w->client, payload, 1452, w->now_ns)) > 0)
         if (tdm_link_udp_wrap(w->link, &to, CLIENT_PORT, 0, payload, sz, w->now_ns, &header_sz) ==
-            TDM_REASON_NONE)
+                TDM_REASON_NONE &&
+            header_sz > 0)
             cable_put(w, payload - header_sz, header_sz + sz);
+    while ((sz = tdm_link_release(w->link, buf, sizeof buf, w->now_ns)) > 0) cable_put(w, buf, sz);
     while ((sz = tdm_link_solicit(w->link, buf, sizeof buf, w->now_ns)) > 0) cable_put(w, buf, sz);
 }
 

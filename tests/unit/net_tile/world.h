@@ -49,8 +49,9 @@ typedef struct world {
     tdm_client_t *client;
     tdm_link_t *link; /* the client's station */
     void *link_mem;
-    uint32_t loss_ppm; /* frames lost on the cable, both ways */
-    int is_cut;        /* nothing the tile sends is taken off the wire */
+    int is_server_known; /* the client never asks for the server's link address */
+    uint32_t loss_ppm;   /* frames lost on the cable, both ways */
+    int is_cut;          /* nothing the tile sends is taken off the wire */
     uint64_t rng;
 } world_t;
 
@@ -73,6 +74,10 @@ void world_open_exception(world_t *w);
 
 /* world_open_chaos has bad weather on the cable. */
 void world_open_chaos(world_t *w, uint32_t arrival_depth, const tdm_port_chaos_t *weather);
+
+/* world_open_unasked has a client that knows the server's link address and
+   so never asks, which would have told the server its own. */
+void world_open_unasked(world_t *w);
 
 /* world_is_connected starts a client and turns until it is ready or
    closed; says whether it is ready. */
