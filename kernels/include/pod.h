@@ -154,6 +154,8 @@ typedef struct tdm_pod_config {
     uint32_t share[TDM_KIND_CNT]; /* of CTAs under the sticky policy; 0: 1 to 1 */
     uint32_t decode_split_tok;    /* keys of a full decode item, a multiple of 64 */
     uint32_t prefill_split_max;   /* most splits of a prefill tile; 1: none */
+    uint32_t prefill_split;       /* into exactly so many, whatever they cost: to measure with */
+    uint32_t decode_warp;         /* warps of a CTA that draw decode items: to measure with */
     uint32_t is_off;              /* the operator wants no fused launches */
     uint32_t variant;             /* the best tdm_pod_variant_t to take; 0: any */
     tdm_pod_state_t state;        /* may change between builds */
@@ -201,12 +203,18 @@ typedef struct tdm_pod_head {
     uint32_t group_magic;         /* p / group == p * magic >> 32 for p < 2^24 */
     uint32_t policy;              /* tdm_ticket_policy_t (kernels/ticket) */
     uint32_t share[TDM_KIND_CNT]; /* of CTAs, under the sticky policy */
-    uint32_t reserved[3];
+    uint32_t decode_warp;         /* warps of a CTA that draw decode items, sticky; 0: all */
+    uint32_t reserved[2];
 } tdm_pod_head_t;
+
+/* The route that leaves it to the planner: fused, unless another is
+   predicted to be faster (TDM_FALLBACK_not_profitable). */
+#define TDM_POD_ROUTE_AUTO TDM_ROUTE_CNT
 
 /* tdm_pod_plan_t is what a build says besides the blob. */
 typedef struct tdm_pod_plan {
     uint32_t route;    /* tdm_route_t to run */
+    uint32_t way;      /* tdm_pod_way_t that runs it best */
     uint32_t reason;   /* TDM_FALLBACK_* where a hybrid batch is not fused, else 0 */
     uint32_t variant;  /* tdm_pod_variant_t */
     uint32_t tile;     /* tdm_pod_tile_t, of the portable variant */
@@ -225,7 +233,9 @@ typedef struct tdm_pod_plan {
     uint64_t kind_flops[TDM_KIND_CNT];
     uint64_t kind_bytes[TDM_KIND_CNT]; /* distinct K and V bytes */
     float wave[TDM_KIND_CNT];          /* virtual waves: items / role slots of the device */
-    float pred_us[TDM_KIND_CNT];
+    float pred_us[TDM_KIND_CNT];       /* at the device's rates: a floor */
+    float fused_us;                    /* predicted, of a hybrid batch that AUTO looked at */
+    float serial_us;
     uint64_t key; /* hash of all that decides bits */
 } tdm_pod_plan_t;
 

@@ -182,6 +182,18 @@ static uint32_t route_of(const work_t *w, uint32_t wanted) {
     return TDM_ROUTE_SERIAL;
 }
 
+/* Of two streams decode goes first: its items find the slots free, and
+   prefill fills up (measured on an H200). */
+static uint32_t way_of(uint32_t route) {
+    switch (route) {
+    case TDM_ROUTE_PREFILL_ONLY: return TDM_POD_WAY_PREFILL;
+    case TDM_ROUTE_DECODE_ONLY: return TDM_POD_WAY_DECODE;
+    case TDM_ROUTE_FUSED: return TDM_POD_WAY_FUSED;
+    case TDM_ROUTE_STREAMS: return TDM_POD_WAY_STREAMS_DP;
+    default: return TDM_POD_WAY_SERIAL;
+    }
+}
+
 /* Rows, FLOPs, bytes, and the times they take at the device's rates. */
 static void count_work(work_t *w) {
     const tdm_pod_shape_t *m = &w->config->shape;
@@ -287,7 +299,8 @@ static void lay_out(work_t *w, uint32_t seq_cnt, uint8_t *blob) {
     *head = (tdm_pod_head_t){.merge_cnt = p->merge_cnt,
                              .seq_cnt = seq_cnt,
                              .group = w->group,
-                             .policy = policy_of(w->config->policy)};
+                             .policy = policy_of(w->config->policy),
+                             .decode_warp = w->config->decode_warp};
     int is_even = !w->config->share[TDM_KIND_PREFILL] && !w->config->share[TDM_KIND_DECODE];
     for (uint32_t kind = 0; kind < TDM_KIND_CNT; kind++) {
         head->share[kind] = is_even ? 1 : w->config->share[kind];
@@ -319,9 +332,11 @@ static int size_kind(work_t *w, uint32_t kind) {
     return measure(w, kind);
 }
 
-static int build_items(work_t *w, uint32_t seq_cnt, int is_fused, void *blob) {
-    w->span[TDM_KIND_PREFILL] = tdm_pod_prefill_span(w, is_fused);
-    w->span[TDM_KIND_DECODE] = tdm_pod_decode_span(w, is_fused);
+static int build_items(work_t *w, uint32_t seq_cnt, uint32_t route, void *blob) {
+    float decode_us;
+    w->plan->decode_split_tok = tdm_pod_decode_cut(w, route, &decode_us);
+    w->span[TDM_KIND_DECODE] = TDM_MAX(w->plan->decode_split_tok / KEY_BLOCK, 1u);
+    w->span[TDM_KIND_PREFILL] = tdm_pod_prefill_cut(w, route, decode_us, NULL);
     for (uint32_t kind = 0; kind < TDM_KIND_CNT; kind++) {
         w->span[kind] = TDM_MIN(w->span[kind], COST_MAX); /* the buckets end there */
         if (!size_kind(w, kind)) return 0;
@@ -357,10 +372,19 @@ void tdm_pod_plan_build(const tdm_pod_config_t *config, const tdm_attn_seq_t *se
     w.group = config->shape.nhead_q / config->shape.nhead_kv;
     choose_tile(&w);
     count_work(&w);
-    int is_fused = route_of(&w, route) == TDM_ROUTE_FUSED;
-    if (!build_items(&w, prefill_cnt + decode_cnt, is_fused, blob)) return;
+    tdm_pod_survey(&w);
+    int is_auto = route == TDM_POD_ROUTE_AUTO;
+    int is_hybrid = prefill_cnt && decode_cnt;
+    if (is_auto)
+        route = is_hybrid && !plan->reason ? tdm_pod_choose(&w) : (uint32_t)TDM_ROUTE_FUSED;
+    if (!build_items(&w, prefill_cnt + decode_cnt, route_of(&w, route), blob)) return;
     plan->route = route_of(&w, route);
-    if (plan->route != TDM_ROUTE_SERIAL) plan->reason = TDM_REASON_NONE;
+    plan->way = way_of(plan->route);
+    if (is_auto && is_hybrid && plan->route != TDM_ROUTE_FUSED && !plan->reason) {
+        plan->reason = TDM_FALLBACK_not_profitable;
+    } else if (plan->route != TDM_ROUTE_SERIAL) {
+        plan->reason = TDM_REASON_NONE;
+    }
     plan->wave[TDM_KIND_PREFILL] = (float)plan->item_cnt[TDM_KIND_PREFILL] / (float)plan->grid;
     plan->wave[TDM_KIND_DECODE] =
         (float)plan->item_cnt[TDM_KIND_DECODE] / (float)(plan->grid * TDM_POD_PACK);

@@ -14,6 +14,8 @@
      prefill  tiles of packed rows, cut over keys into the number of pieces
               whose makespan is the least: beside decode half of the CTAs
               begin at once and half when decode is done
+     route    where the caller leaves it open (TDM_POD_ROUTE_AUTO): fused,
+              unless two streams or serial are predicted to be faster
      order    longest first, per kind, by counting sort
 
    Splits depend on the shapes of the batch and on the device's size alone,
@@ -57,7 +59,8 @@ uint64_t tdm_pod_blob_max(const tdm_pod_config_t *config);
 uint32_t tdm_pod_merge_max(const tdm_pod_config_t *config);
 
 /* tdm_pod_plan_build plans seq[0, prefill_cnt) as prefill and the next
-   decode_cnt as decode (cnt 1 each).  route is the wanted tdm_route_t.
+   decode_cnt as decode (cnt 1 each).  route is the wanted tdm_route_t, or
+   TDM_POD_ROUTE_AUTO.
    Always fills *plan; where plan->route is TDM_ROUTE_IDLE though there are
    sequences, nothing may be launched and plan->reason says why. */
 void tdm_pod_plan_build(const tdm_pod_config_t *config, const tdm_attn_seq_t *seq,

@@ -2,13 +2,27 @@
 #ifndef TDM_KERNELS_PLAN_PLAN_PRIVATE_H
 #define TDM_KERNELS_PLAN_PLAN_PRIVATE_H
 
-/* What a build carries through its steps: gate and tile (plan.c), cuts
-   (cut.c), then counting and placing (plan.c). */
+/* What a build carries through its steps: gate and tile (plan.c), the
+   route (choice.c), cuts (cut.c), then counting and placing (plan.c). */
 
 #include "kernels/plan/plan.h"
 
 #define KEY_BLOCK 64u /* splits lie on its multiples; a cost is counted in it */
 #define COST_MAX  (TDM_CONTEXT_MAX / KEY_BLOCK)
+
+/* What the tiles of all prefill sequences add up to. */
+typedef struct tile_sum {
+    uint64_t tile_cnt;  /* times KV heads */
+    uint64_t block_cnt; /* times KV heads */
+    uint32_t block_max;
+} tile_sum_t;
+
+/* One length of decode items that is worth a look, and how many it makes. */
+#define DECODE_TRY_MAX 16u
+typedef struct decode_try {
+    uint32_t len; /* keys, a multiple of KEY_BLOCK */
+    uint32_t item_cnt;
+} decode_try_t;
 
 /* All that a build carries along. */
 typedef struct work {
@@ -26,6 +40,9 @@ typedef struct work {
     tdm_pod_merge_t *merge;
     uint32_t merge_cnt;
     uint64_t part_float_cnt;
+    tile_sum_t sum; /* by tdm_pod_survey, like the rest */
+    decode_try_t decode_try[DECODE_TRY_MAX];
+    uint32_t try_cnt;
 } work_t;
 
 /* One tile of packed rows of a sequence. */
@@ -40,11 +57,20 @@ typedef struct tile {
    zeros; 0 at its end. */
 int tdm_pod_tile_next(const work_t *w, const tdm_attn_seq_t *s, tile_t *t);
 
-/* tdm_pod_decode_span: blocks of a full decode item. */
-uint32_t tdm_pod_decode_span(const work_t *w, int is_fused);
+/* tdm_pod_survey counts what the cuts and the choice of a route go by. */
+void tdm_pod_survey(work_t *w);
 
-/* tdm_pod_prefill_span: blocks of a full prefill item; is_fused: beside
-   decode. */
-uint32_t tdm_pod_prefill_span(const work_t *w, int is_fused);
+/* tdm_pod_decode_cut: keys of a full decode item on a route, and in
+ *us_out, unless NULL, the time of all on the whole device. */
+uint32_t tdm_pod_decode_cut(const work_t *w, uint32_t route, float *us_out);
+
+/* tdm_pod_prefill_cut: blocks of a full prefill item on a route.  *us_out,
+   unless NULL, is the time of all: alone on a serial route, else until both
+   halves are done beside decode that takes decode_us alone. */
+uint32_t tdm_pod_prefill_cut(const work_t *w, uint32_t route, float decode_us, float *us_out);
+
+/* tdm_pod_choose: the route of a hybrid batch that may be fused, by
+   predicted time. */
+uint32_t tdm_pod_choose(const work_t *w);
 
 #endif /* TDM_KERNELS_PLAN_PLAN_PRIVATE_H */
