@@ -1,103 +1,236 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""FlashInfer on the points of points.h: paged FA2 prefill, its better decode,
-and POD, by the protocol of main.cu (10 ms of work after 40 ms of idling,
-launches behind a spinning kernel, medians).
+"""Other people's attention on our points, by the protocol of burst.h: at most
+10 ms of work after 40 ms of idling, launches behind a spinning kernel, ways
+in a random order each round, medians; random data, page tables over sets of
+pages that launches take in turn.
 
-usage: peers.py [FIRST:LAST] > peers.csv
-needs torch and flashinfer-python; prints one line a point, times in us
+usage: peers.py POINTS.jsonl [--rounds N] [--points A:B] > peers.jsonl
+
+POINTS.jsonl is what perf_attention wrote: its "point" rows name the points.
+What is not installed is left out and named in the "peer_machine" row.
+  FlashInfer   flashinfer-python: paged prefill FA2 and FA3, unpaged FA2,
+               decode on tensor and CUDA cores, POD (unpaged prefill, paged
+               decode); pages of 16 tokens
+  PyTorch      scaled_dot_product_attention, flash backend, unpaged
+  FA4          flash-attn-4: prefill, unpaged
 """
-import os
-import re
+import argparse
+import itertools
+import json
+import random
 import statistics
 import sys
 import time
 
 import torch
-import flashinfer
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-PAGE, DIM, ROUNDS = 16, 128, 3
-
-
-def points():
-    text = open(os.path.join(HERE, "points.h"), encoding="utf-8").read()
-    macros = {m[0]: m[1] for m in re.findall(r"#define (\w+)\s+(\"[^\n]*)", text)}
-    body = re.sub(r"/\*.*?\*/", "", text[text.index("point_list[]"):], flags=re.S)
-    for row in re.findall(r"\{(\w+), ([^}]*)\}", body):
-        model, nq, nkv = [x.strip().strip('"') for x in macros[row[0]].split(",")]
-        nums = [float(x) for x in row[1].split(",")]
-        yield model, int(nq), int(nkv), int(nums[0]), int(nums[1]), int(nums[2])
+PAGE, DIM = 16, 128
+POOL_GB = 20  # of K, and of V
+DEV, BF16 = "cuda", torch.bfloat16
 
 
-def burst(fn, cnt):
-    time.sleep(0.04)
-    events = [torch.cuda.Event(enable_timing=True) for _ in range(cnt + 1)]
-    torch.cuda._sleep(1000000)
-    events[0].record()
-    for i in range(cnt):
-        fn()
-        events[i + 1].record()
-    torch.cuda.synchronize()
-    return [events[i].elapsed_time(events[i + 1]) * 1e3 for i in range(cnt)]
+def optional(name):
+    try:
+        return __import__(name, fromlist=["x"]), None
+    except Exception as e:  # whatever an import of a foreign package throws
+        return None, f"{type(e).__name__}: {e}"[:120]
 
 
-def measure(ways):
-    got = {k: [] for k in ways}
-    cnt = {k: max(1, min(5, int(1e4 / burst(fn, 2)[1]))) for k, fn in ways.items()}
-    for _ in range(ROUNDS):
-        for k, fn in ways.items():
-            got[k] += burst(fn, cnt[k])
-    return {k: statistics.median(v) for k, v in got.items()}
+flashinfer, NO_FLASHINFER = optional("flashinfer")
+fa4, NO_FA4 = optional("flash_attn.cute")
 
 
-def one(nq, nkv, ctx, chunk, batch):
-    dev, bf16 = "cuda", torch.bfloat16
-    pages = ctx // PAGE
-    total = (batch + 1) * pages
-    k = torch.randn(total, nkv, PAGE, DIM, device=dev, dtype=bf16)
-    v = torch.randn(total, nkv, PAGE, DIM, device=dev, dtype=bf16)
-    kp = torch.randn(ctx, nkv, DIM, device=dev, dtype=bf16)
-    vp = torch.randn(ctx, nkv, DIM, device=dev, dtype=bf16)
-    deck = torch.randperm(total, device=dev).int()
-    ints = lambda *x: torch.tensor(x, device=dev, dtype=torch.int32)
-    last = torch.full((batch,), PAGE, device=dev, dtype=torch.int32)
-    indptr = torch.arange(batch + 1, device=dev, dtype=torch.int32) * pages
-    qp = torch.randn(chunk, nq, DIM, device=dev, dtype=bf16)
-    qd = torch.randn(batch, nq, DIM, device=dev, dtype=bf16)
-    space = lambda: torch.empty(384 << 20, dtype=torch.uint8, device=dev)
+def ints(*x):
+    return torch.tensor(x, device=DEV, dtype=torch.int32)
+
+
+def fill_random(n):
+    """n bf16 numbers, normal, a gigabyte at a time."""
+    out = torch.empty(n, device=DEV, dtype=BF16)
+    for part in out.split(1 << 29):
+        part.normal_()
+    return out
+
+
+class Burst:
+    def __init__(self):
+        self.mark = [torch.cuda.Event(enable_timing=True) for _ in range(6)]
+
+    def run(self, fn, cnt, idle=0.04):
+        time.sleep(idle)
+        torch.cuda._sleep(3000000)  # longer than it takes to queue five calls
+        self.mark[0].record()
+        for i in range(cnt):
+            fn()
+            self.mark[i + 1].record()
+        torch.cuda.synchronize()
+        return [self.mark[i].elapsed_time(self.mark[i + 1]) * 1e3 for i in range(cnt)]
+
+    def measure(self, ways, rounds, seed):
+        rng = random.Random(seed)
+        got = {k: [] for k in ways}
+        cnt = {k: max(1, min(5, int(1e4 / self.run(fn, 2, 0)[1]))) for k, fn in ways.items()}
+        for _ in range(rounds):
+            for k in rng.sample(sorted(ways), len(ways)):
+                got[k] += self.run(ways[k], cnt[k])
+        return {k: {"us": round(statistics.median(v), 1), "lo": round(min(v), 1),
+                    "hi": round(max(v), 1), "n": len(v)} for k, v in got.items()}
+
+
+class Data:
+    """The pools, as FlashInfer's HND pages, and one workspace for all."""
+
+    def __init__(self):
+        n = (POOL_GB << 30) // 2
+        self.k, self.v = fill_random(n), fill_random(n)
+        self.q = fill_random(20000 * 32 * DIM).view(-1, 32, DIM)
+        self.space = torch.empty(512 << 20, dtype=torch.uint8, device=DEV)
+
+    def pages(self, nkv):
+        shape = (-1, nkv, PAGE, DIM)
+        return self.k.view(shape), self.v.view(shape)
+
+    def flat(self, nkv, batch, ctx, off):
+        """[batch, nkv, ctx, DIM] from sequence number off of the pool on."""
+        sz = nkv * ctx * DIM
+        cut = slice(off * sz, (off + batch) * sz)
+        return (x[cut].view(batch, nkv, ctx, DIM) for x in (self.k, self.v))
+
+
+def in_turn(fns):
+    turn = itertools.cycle(fns)
+    return lambda: next(turn)()
+
+
+def flashinfer_ways(data, p, sets):
+    nq, nkv, chunk, batch = p["nq"], p["nkv"], p["chunk"], p["batch"]
+    kv = data.pages(nkv)
+    pages, dpages = p["ctx"] // PAGE, p["decode_ctx"] // PAGE
+    deck = torch.randperm(kv[0].shape[0], device=DEV)[:sets * (pages + batch * dpages)].int()
+    qp, qd = data.q[:chunk, :nq], data.q[chunk:chunk + batch, :nq].contiguous()
+    indptr = torch.arange(batch + 1, device=DEV, dtype=torch.int32) * dpages
+    last = torch.full((batch,), PAGE, device=DEV, dtype=torch.int32)
+    types = {"q_data_type": BF16, "kv_data_type": BF16}
     ways = {}
-    w = flashinfer.BatchPrefillWithPagedKVCacheWrapper(space(), "HND", backend="fa2")
-    w.plan(ints(0, chunk), ints(0, pages), deck[:pages].contiguous(), ints(PAGE), nq, nkv, DIM, PAGE,
-           causal=True, q_data_type=bf16, kv_data_type=bf16)
-    ways["prefill_paged"] = lambda: w.run(qp, (k, v))
-    ways["prefill_single"] = lambda: flashinfer.single_prefill_with_kv_cache(
-        qp, kp, vp, causal=True, backend="fa2")
-    for name, is_tensor in (("decode_tc", True), ("decode_cc", False)):
-        d = flashinfer.BatchDecodeWithPagedKVCacheWrapper(space(), "HND", use_tensor_cores=is_tensor)
-        d.plan(indptr, deck[pages:].contiguous(), last, nq, nkv, DIM, PAGE, q_data_type=bf16,
-               kv_data_type=bf16)
-        ways[name] = lambda d=d: d.run(qd, (k, v))
-    p = flashinfer.PODWithPagedKVCacheWrapper(space(), "HND")
-    p.plan(indptr, deck[pages:].contiguous(), last, nq, nkv, DIM, PAGE, q_data_type=bf16,
-           kv_data_type=bf16)
-    ways["pod"] = lambda: p.run(qp, kp, vp, qd, (k, v), causal_p=True, kv_layout_d="HND")
-    return measure(ways)
+    for s in range(sets):
+        at = s * (pages + batch * dpages)
+        mine, theirs = deck[at:at + pages].clone(), deck[at + pages:at + pages + batch * dpages].clone()
+        # One contiguous context of the pool, another each set.
+        kp, vp = (x[0].transpose(0, 1).contiguous() for x in data.flat(nkv, 1, p["ctx"], s))
+        for backend in ("fa2", "fa3"):
+            w = flashinfer.BatchPrefillWithPagedKVCacheWrapper(data.space, "HND", backend=backend)
+            w.plan(ints(0, chunk), ints(0, pages), mine, ints(PAGE), nq, nkv, DIM, PAGE, causal=True,
+                   **types)
+            ways.setdefault("fi_prefill_" + backend, []).append(lambda w=w: w.run(qp, kv))
+        ways.setdefault("fi_prefill_unpaged", []).append(
+            lambda kp=kp, vp=vp: flashinfer.single_prefill_with_kv_cache(qp, kp, vp, causal=True,
+                                                                         backend="fa2"))
+        for name, is_tensor in (("fi_decode_tc", True), ("fi_decode_cc", False)):
+            w = flashinfer.BatchDecodeWithPagedKVCacheWrapper(data.space, "HND",
+                                                              use_tensor_cores=is_tensor)
+            w.plan(indptr, theirs, last, nq, nkv, DIM, PAGE, **types)
+            ways.setdefault(name, []).append(lambda w=w: w.run(qd, kv))
+        w = flashinfer.PODWithPagedKVCacheWrapper(data.space, "HND")
+        w.plan(indptr, theirs, last, nq, nkv, DIM, PAGE, **types)
+        ways.setdefault("fi_pod", []).append(
+            lambda w=w, kp=kp, vp=vp: w.run(qp, kp, vp, qd, kv, causal_p=True, kv_layout_d="HND"))
+    return ways
+
+
+def torch_ways(data, p, sets):
+    nq, nkv, chunk, batch = p["nq"], p["nkv"], p["chunk"], p["batch"]
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    from torch.nn.functional import scaled_dot_product_attention as sdpa
+    flash = torch.ops.aten._flash_attention_forward
+
+    def prefill(q, k, v):  # causal at the end of the context, which sdpa's own flag is not
+        return flash(q, k, v, None, None, q.shape[1], k.shape[1], 0.0, True, False)
+
+    def decode(q, k, v):
+        with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+            return sdpa(q, k, v, enable_gqa=True)
+
+    ways = {}
+    for s in range(sets):
+        k, v = (x.transpose(1, 2).contiguous() for x in data.flat(nkv, 1, p["ctx"], s))
+        q = data.q[:chunk, :nq].unsqueeze(0)
+        ways.setdefault("torch_prefill", []).append(lambda q=q, k=k, v=v: prefill(q, k, v))
+        k, v = data.flat(nkv, batch, p["decode_ctx"], s * batch)
+        q = data.q[chunk:chunk + batch, :nq].unsqueeze(2).contiguous()
+        ways.setdefault("torch_decode", []).append(lambda q=q, k=k, v=v: decode(q, k, v))
+    return ways
+
+
+def fa4_ways(data, p, sets):
+    ways = []
+    for s in range(sets):
+        k, v = (x.transpose(1, 2).contiguous() for x in data.flat(p["nkv"], 1, p["ctx"], s))
+        q = data.q[:p["chunk"], :p["nq"]].unsqueeze(0)
+        ways.append(lambda q=q, k=k, v=v: fa4.flash_attn_func(q, k, v, causal=True))
+    return {"fa4_prefill": ways}
+
+
+def works(name, fns, missing):
+    """Runs each once; a way that the package refuses is named, not fatal."""
+    try:
+        for f in fns:
+            f()
+        torch.cuda.synchronize()
+        return True
+    except Exception as e:
+        missing[name] = f"{type(e).__name__}: {e}"[:200]
+        return False
+
+
+HEADS = {"llama3-8b": (32, 8), "yi-6b": (32, 4), "llama2-7b": (32, 32)}
+
+
+def gemm_tflops(burst):
+    a, b = (torch.randn(8192, 8192, device=DEV, dtype=BF16) for _ in range(2))
+    us = statistics.median(sum((burst.run(lambda: a @ b, 5) for _ in range(6)), [])[5:])
+    return round(2 * 8192 ** 3 / us * 1e-6)
 
 
 def main():
-    first, last = 0, 1 << 30
-    if len(sys.argv) > 1:
-        first, last = (int(x) for x in sys.argv[1].split(":"))
-    names = ["prefill_paged", "prefill_single", "decode_tc", "decode_cc", "pod"]
-    print("model,ctx,chunk,batch," + ",".join(names), flush=True)
-    for i, (model, nq, nkv, ctx, chunk, batch) in enumerate(points()):
-        if not first <= i < last:
-            continue
-        us = one(nq, nkv, ctx, chunk, batch)
-        print(f"{model},{ctx},{chunk},{batch}," + ",".join(f"{us[n]:.1f}" for n in names), flush=True)
-        torch.cuda.empty_cache()
+    ap = argparse.ArgumentParser()
+    ap.add_argument("points")
+    ap.add_argument("--rounds", type=int, default=2)
+    ap.add_argument("--range", default="0:1000")
+    args = ap.parse_args()
+    first, last = (int(x) for x in args.range.split(":"))
+    rows = [json.loads(x) for x in open(args.points, encoding="utf-8")]
+    points = [r for r in rows if r["row"] == "point"][first:last]
+    burst, data, missing = Burst(), Data(), {}
+    if NO_FLASHINFER:
+        missing["flashinfer"] = NO_FLASHINFER
+    if NO_FA4:
+        missing["fa4"] = NO_FA4
+    makers = [torch_ways] + [flashinfer_ways] * bool(flashinfer) + [fa4_ways] * bool(fa4)
+    print(json.dumps({"row": "peer_machine", "device": torch.cuda.get_device_name(),
+                      "torch": torch.__version__,
+                      "flashinfer": getattr(flashinfer, "__version__", None),
+                      "fa4": getattr(fa4, "__version__", None), "page": PAGE,
+                      "gemm_tflops": gemm_tflops(burst)}), flush=True)
+    for i, r in enumerate(points):
+        nq, nkv = HEADS[r["model"]]
+        p = {"nq": nq, "nkv": nkv, **{k: r[k] for k in ("ctx", "chunk", "batch", "decode_ctx")}}
+        need = nkv * DIM * 2 * (p["ctx"] + p["batch"] * p["decode_ctx"])
+        sets = max(1, min(2, (POOL_GB << 30) // need))
+        ways = {}
+        for make in makers:
+            try:
+                for name, fns in make(data, p, sets).items():
+                    if name not in missing and works(name, fns, missing):
+                        ways[name] = in_turn(fns)
+            except Exception as e:
+                missing.setdefault(make.__name__, f"{type(e).__name__}: {e}"[:200])
+        got = burst.measure(ways, args.rounds, i)
+        print(json.dumps({"row": "peer", **{k: r[k] for k in ("model", "ctx", "chunk", "batch")},
+                          "sets": sets, "ways": got}), flush=True)
+    print(json.dumps({"row": "peer_missing", "missing": missing}), flush=True)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,0 +1,224 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Everything that the results of the attention kernels come from, in one go,
+on a machine with a GPU.
+
+usage: run.py BUILD OUT [--steps named,grid,...] [--peers DIR] [--variant N]
+
+BUILD is a build folder (it holds perf_attention, perf_attention_nolog and
+perf_planner), OUT gets attention.jsonl, attention.md and ledger.jsonl.
+
+  named     points that peers were measured on, the paper's three, its pair
+  grid      3 models x 3 chunks x 4 contexts x 4 decode batches
+  small     little work: 36 points of few tokens and short contexts
+  ablate    ten points by every way of ways.h
+  steady    eight points, serial and fused, two seconds each, with energy
+  overhead  four points with and without the log of spans
+  planner   the planner's time on this host
+  ncu       three points under Nsight Compute, where it is
+  peers     peers.py on the named points, in the same call
+
+--peers DIR: a folder of wheels (pip download flashinfer-python and what it
+needs).  Folders in it are put on the path as they are: a
+flashinfer_jit_cache package there saves its compiling.
+"""
+import argparse
+import datetime
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+STEPS = ["named", "grid", "small", "ablate", "steady", "overhead", "planner", "ncu", "peers"]
+
+# What is asked of ncu, with the name that the table gives it.
+METRICS = {
+    "launch__waves_per_multiprocessor": "waves",
+    "sm__warps_active.avg.pct_of_peak_sustained_active": "warps_active_pct",
+    "sm__inst_executed_pipe_tensor.avg.pct_of_peak_sustained_active": "tensor_pipe_pct",
+    "dram__throughput.avg.pct_of_peak_sustained_elapsed": "dram_pct",
+    "l1tex__data_pipe_lsu_wavefronts_mem_shared.avg.pct_of_peak_sustained_elapsed": "shared_pct",
+    "lts__t_sector_hit_rate.pct": "l2_hit_pct",
+}
+
+
+def find(build, name):
+    for base, _, files in os.walk(build):
+        if name in files and os.access(os.path.join(base, name), os.X_OK):
+            return os.path.join(base, name)
+    sys.exit(f"{name} is not in {build}")
+
+
+def output(*cmd):
+    try:
+        return subprocess.run(cmd, capture_output=True, text=True, timeout=120, check=False).stdout
+    except OSError:
+        return ""
+
+
+def image_hash(program):
+    """Of the machine code of the kernels that are measured, by function."""
+    sass, name = {}, None
+    for line in output("cuobjdump", "-sass", program).splitlines():
+        got = re.match(r"\s*Function : (\S+)", line)
+        if got:
+            name = got.group(1)
+        elif name and "/*" in line and ("pod_kernel" in name or "hopper" in name):
+            if "nv_bfloat16" in name and "Li128E" in name:
+                sass.setdefault(name, hashlib.sha256()).update(line.strip().encode())
+    text = "".join(f"{n} {h.hexdigest()}\n" for n, h in sorted(sass.items()))
+    return hashlib.sha256(text.encode()).hexdigest()[:16] if sass else "unknown"
+
+
+def run_row(program, args):
+    smi = output("nvidia-smi", "--query-gpu=name,driver_version,power.limit,clocks.max.sm,"
+                 "temperature.gpu", "--format=csv,noheader").strip().split(", ")
+    git = output("git", "-C", HERE, "rev-parse", "--short", "HEAD").strip()
+    return {"row": "run", "date": datetime.date.today().isoformat(), "commit": args.commit or git,
+            "image": image_hash(program), "gpu": smi}
+
+
+class Out:
+    """The rows, as they come; a step that fails is a row too."""
+
+    def __init__(self, path):
+        self.file = open(path, "w", encoding="utf-8")
+
+    def put(self, *rows):
+        for r in rows:
+            self.file.write(json.dumps(r) + "\n")
+        self.file.flush()
+
+    def lines(self, path):
+        with open(path, encoding="utf-8") as f:
+            self.put(*(json.loads(x) for x in f))
+
+    def program(self, step, limit, *cmd, env=None, stdout=None):
+        begin = time.time()
+        try:
+            p = subprocess.run(cmd, timeout=limit, text=True, env=env, check=False,
+                               stdout=stdout or subprocess.PIPE, stderr=subprocess.STDOUT
+                               if not stdout else None)
+            code, text = p.returncode, p.stdout or ""
+        except subprocess.TimeoutExpired as e:
+            code, text = 124, str(e.stdout or "")
+        took = round(time.time() - begin, 1)
+        self.put({"row": "step", "step": step, "code": code, "seconds": took})
+        print(f"{step}: {code}, {took} s", *(text.splitlines()[-3:] if code else []), sep="\n  ",
+              flush=True)
+        return text
+
+
+def measure(out, tmp, step, limit, program, *options):
+    path = os.path.join(tmp, step + ".jsonl")
+    out.program(step, limit, program, *options, "--out", path)
+    if os.path.exists(path):
+        out.lines(path)
+
+
+def overhead(out, tmp, program, nolog):
+    """With, without, with, without: four short runs of the fused way."""
+    for i in range(2):
+        for name, prog in (("log", program), ("nolog", nolog)):
+            path = os.path.join(tmp, f"{name}{i}.jsonl")
+            out.program(f"overhead {name} {i}", 60, prog, "--set", "steady", "--points", "0:4",
+                        "--ways", "fused,serial", "--rounds", "4:4", "--pool", "8", "--out", path)
+            for r in (json.loads(x) for x in open(path, encoding="utf-8")):
+                if r["row"] == "point":
+                    out.put({**{k: r[k] for k in ("model", "ctx", "chunk", "batch")},
+                             "row": "overhead", "program": name, "turn": i,
+                             "fused": r["ways"]["fused"]["us"], "serial": r["ways"]["serial"]["us"]})
+
+
+def ncu(out, program):
+    if not shutil.which("ncu"):
+        out.put({"row": "step", "step": "ncu", "code": -1, "seconds": 0})
+        return
+    for mode, ways in (("kernel", "prefill,decode,fused"), ("range", "serial,streams_dp,fused")):
+        names = [m for m in METRICS if mode == "kernel" or not m.startswith("launch__")]
+        text = out.program("ncu " + mode, 90, "ncu", "--clock-control", "none", "--csv", "--page",
+                           "raw", "--replay-mode", mode, "--profile-from-start", "off", "--metrics",
+                           ",".join(names), program, "--set", "ncu", "--ways", ways, "--profile",
+                           "--pool", "10")
+        labels = re.findall(r"^profile (\S+) (\d+) (\d+) (\d+) (\S+)", text, re.M)
+        table = [x for x in text.splitlines() if x.startswith('"')]
+        if len(table) < 3:
+            print(text[-1500:])
+            continue
+        cells = [re.findall(r'"([^"]*)"', x) for x in table]
+        for label, row in zip(labels, cells[2:]):  # the second line holds units
+            at = dict(zip(cells[0], row))
+            out.put({"row": "ncu", "mode": mode, "model": label[0], "ctx": int(label[1]),
+                     "chunk": int(label[2]), "batch": int(label[3]), "way": label[4],
+                     **{METRICS[m]: float(at[m].replace(",", "")) for m in names if at.get(m)}})
+
+
+def peers(out, tmp, folder, named):
+    site = os.path.join(tmp, "site")
+    wheels = [os.path.join(folder, x) for x in sorted(os.listdir(folder)) if x.endswith(".whl")]
+    if wheels:
+        out.program("peers install", 120, sys.executable, "-m", "pip", "install", "-q", "--no-index",
+                    "--no-deps", "--no-compile", "--no-cache-dir", "--target", site, *wheels)
+    env = dict(os.environ, PYTHONPATH=site + ":" + os.path.abspath(folder), PYTHONUNBUFFERED="1",
+               FLASHINFER_CUDA_ARCH_LIST="9.0a", FLASHINFER_DISABLE_VERSION_CHECK="1")
+    path = os.path.join(tmp, "peers.jsonl")
+    with open(path, "w", encoding="utf-8") as f:
+        out.program("peers", 240, sys.executable, os.path.join(HERE, "peers.py"), named, env=env,
+                    stdout=f)
+    out.lines(path)
+
+
+def main():
+    ap = argparse.ArgumentParser()
+    ap.add_argument("build")
+    ap.add_argument("out")
+    ap.add_argument("--steps", default=",".join(STEPS))
+    ap.add_argument("--peers")
+    ap.add_argument("--commit", default="")
+    ap.add_argument("--variant", default="2")
+    args = ap.parse_args()
+    steps = args.steps.split(",")
+    os.makedirs(args.out, exist_ok=True)
+    program = find(args.build, "perf_attention")
+    out = Out(os.path.join(args.out, "attention.jsonl"))
+    out.put(run_row(program, args))
+    with tempfile.TemporaryDirectory() as tmp:
+        base = [program, "--variant", args.variant, "--set"]
+        if "named" in steps:
+            measure(out, tmp, "named", 90, *base, "named", "--rounds", "2:4")
+        if "peers" in steps and args.peers:
+            peers(out, tmp, args.peers, os.path.join(tmp, "named.jsonl"))
+        if "grid" in steps:
+            measure(out, tmp, "grid", 120, *base, "grid", "--rounds", "1:3", "--within", "0.02")
+        if "small" in steps:
+            measure(out, tmp, "small", 60, *base, "small", "--rounds", "1:3", "--within", "0.02",
+                    "--pool", "10")
+        if "ablate" in steps:
+            measure(out, tmp, "ablate", 60, *base, "ablate", "--rounds", "1:2", "--pool", "10")
+        if "steady" in steps:
+            measure(out, tmp, "steady", 90, *base, "steady", "--rounds", "1:1", "--ways",
+                    "serial,fused", "--pool", "10", "--steady", "2")
+        if "overhead" in steps:
+            overhead(out, tmp, program, find(args.build, "perf_attention_nolog"))
+        if "planner" in steps:
+            path = os.path.join(tmp, "planner.jsonl")
+            with open(path, "w", encoding="utf-8") as f:
+                out.program("planner", 60, find(args.build, "perf_planner"), stdout=f)
+            out.lines(path)
+        if "ncu" in steps:
+            ncu(out, program)
+    with open(os.path.join(args.out, "attention.md"), "w", encoding="utf-8") as f:
+        out.program("report", 60, sys.executable, os.path.join(HERE, "report.py"),
+                    os.path.join(args.out, "attention.jsonl"), "--ledger",
+                    os.path.join(args.out, "ledger.jsonl"), stdout=f)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
