@@ -87,10 +87,15 @@ tdm_status_t client_start(tdm_client_t *c, int64_t now_ns, tdm_error_t *err) {
         return tdm_error_set(err, TDM_ERR_INTERNAL, "client: %s", ngtcp2_strerror(rv));
     }
     ngtcp2_conn_set_tls_native_handle(c->nc, c->tls);
-    if (!c->cfg.is_keep_alive_off) {
-        ngtcp2_conn_set_keep_alive_timeout(c->nc, (ngtcp2_duration)c->cfg.idle_timeout_ns / 3u);
-    }
+    client_keep(c);
     return TDM_OK;
+}
+
+void client_keep(tdm_client_t *c) {
+    if (c->cfg.is_keep_alive_off || c->nc == NULL) return;
+    int64_t ns = c->cfg.idle_timeout_ns / 3;
+    if (c->open_cnt > 0) ns = TDM_MIN(ns, TDM_CLIENT_LISTEN_NS);
+    ngtcp2_conn_set_keep_alive_timeout(c->nc, (ngtcp2_duration)ns);
 }
 
 tdm_status_t tdm_client_open(const tdm_client_config_t *cfg, int64_t now_ns, tdm_client_t **out,

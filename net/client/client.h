@@ -33,6 +33,14 @@ typedef enum tdm_client_verify {
     TDM_CLIENT_VERIFY_PIN,      /* SHA-256 of the leaf certificate equals pin */
 } tdm_client_verify_t;
 
+/* Silence after which a client that waits for a reply says that it is
+   there.  It has nothing else to send, so a NAT that chose another port for
+   it, or another network, would stay unknown to the server (RFC 9000,
+   9.3): the stream would rest until the next keep-alive.  A second is the
+   most that a reader takes for a pause; a PING and its answer are 80
+   bytes.  An estimate, not measured. */
+#define TDM_CLIENT_LISTEN_NS INT64_C(1000000000)
+
 typedef struct tdm_client_config {
     const char *host; /* name or address; [::1] may have brackets */
     uint16_t port;
@@ -40,7 +48,8 @@ typedef struct tdm_client_config {
     const char *ca_file; /* PEM; NULL: the system's */
     uint8_t pin[TDM_CLIENT_PIN_SZ];
     int64_t connect_timeout_ns; /* 0: 5 s */
-    int64_t idle_timeout_ns;    /* 0: 60 s; keep-alive PINGs go out at a third of it */
+    int64_t idle_timeout_ns;    /* 0: 60 s; keep-alive PINGs go out at a third of it,
+                                   and after TDM_CLIENT_LISTEN_NS where a reply is awaited */
     uint64_t window_sz;         /* unread bytes of one stream; 0: 1 MiB */
     uint8_t is_keep_alive_off;  /* send no PING: the peer will see silence */
 } tdm_client_config_t;

@@ -69,6 +69,8 @@ struct tdm_client {
 /* client.c */
 tdm_status_t client_start(tdm_client_t *c, int64_t now_ns, tdm_error_t *err);
 tdm_status_t client_make(const tdm_client_config_t *cfg, tdm_client_t **out, tdm_error_t *err);
+/* client_keep sets how soon silence brings a PING, by open_cnt. */
+void client_keep(tdm_client_t *c);
 /* client_host takes the brackets off an IPv6 address. */
 tdm_status_t client_host(char out[HOST_MAX], const char *host, tdm_error_t *err);
 /* client_lost ends everything with one sentence. */

@@ -15,6 +15,7 @@ void request_end(request_t *r, tdm_client_outcome_t outcome, uint64_t error) {
     if (r->is_ended) return;
     r->is_ended = 1;
     r->client->open_cnt--;
+    client_keep(r->client);
     if (r->sink.end != NULL) r->sink.end(r->sink.ctx, r->id, outcome, error);
 }
 
@@ -193,6 +194,7 @@ static void request_link(tdm_client_t *c, request_t *r) {
     if (c->first != NULL) c->first->prev = r;
     c->first = r;
     c->open_cnt++;
+    client_keep(c);
 }
 
 tdm_status_t tdm_client_request(tdm_client_t *c, const tdm_client_request_t *req,
@@ -218,6 +220,7 @@ tdm_status_t tdm_client_request(tdm_client_t *c, const tdm_client_request_t *req
                                          r->body == NULL ? NULL : &reader, r);
     if (rv != 0) {
         c->open_cnt--;
+        client_keep(c);
         request_free(r);
         return tdm_error_set(err, TDM_ERR_INVAL, "client: %s", nghttp3_strerror(rv));
     }

@@ -302,7 +302,7 @@ void rig_dial(rig_t *r, uint32_t i, uint32_t source) {
                                .port = 443,
                                .verify = TDM_CLIENT_VERIFY_INSECURE,
                                .idle_timeout_ns = 20000 * RIG_MS,
-                               .is_keep_alive_off = 1};
+                               .is_keep_alive_off = (uint8_t)!r->is_keep_alive};
     r->is_deaf[i] = 0;
     r->client_at[i] = at(source, (uint16_t)(4000 + i));
     if (tdm_client_open(&cfg, r->now_ns, &r->client[i], &err) != TDM_OK) fail_msg("%s", err.text);

@@ -68,6 +68,7 @@ struct rig {
     tdm_endpoint_t client_at[RIG_CLIENT_MAX];
     int is_deaf[RIG_CLIENT_MAX]; /* the wire of this client is cut */
     tdm_reason_t ready_answer;   /* what exchange_ready says */
+    int is_keep_alive;           /* clients dialled from now on send PINGs */
     int is_tile_silent;          /* the tile never replies */
     uint32_t open_cnt;
     uint32_t ready_cnt;
