@@ -158,9 +158,12 @@ tdm_status_t ethdev_open_af_xdp(tdm_port_t *p, tdm_error_t *err) {
     snprintf(args, sizeof args, "iface=%s,start_queue=0,queue_count=%u,busy_budget=0", p->c.device,
              p->rx_queue_cnt);
     p->is_paired = 1;
+    int before[XDP_SOCKET_MAX];
+    uint32_t before_cnt = xdp_sockets(before, TDM_COUNT_OF(before));
     st = device_probe(p, args, err);
     if (st == TDM_OK) st = device_start(p, 0, err);
     if (st == TDM_OK) device_mac(p);
+    if (st == TDM_OK) xdp_found(p, before, before_cnt);
     /* The driver's fill ring is never emptied, nor the last sent frames
        fetched: they die with the pool. */
     if (st == TDM_OK) p->kept = rte_mempool_in_use_count(p->pool) + p->c.tx_desc;
@@ -201,6 +204,7 @@ int ethdev_is_up_pci(tdm_port_t *p) {
 /* --- all of them ---------------------------------------------------- */
 
 void ethdev_close(tdm_port_t *p) {
+    xdp_forget(p);
     if (p->is_started) (void)rte_eth_dev_stop(p->eth_id);
     if (p->is_probed || p->is_found) (void)rte_eth_dev_close(p->eth_id);
     if (p->is_probed) (void)rte_eal_hotplug_remove("vdev", p->vdev_name);
@@ -228,4 +232,5 @@ void ethdev_stats(tdm_port_t *p, tdm_port_stats_t *out) {
     out->nic_missed = s.imissed;
     out->nic_error = s.ierrors;
     out->no_mbuf = s.rx_nombuf;
+    xdp_stats(p, out);
 }

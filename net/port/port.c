@@ -15,6 +15,10 @@ _Static_assert(TDM_PORT_HEADROOM == RTE_PKTMBUF_HEADROOM, "headroom is a build o
    hold up the receive side.  A guess, not a measurement. */
 #define TX_ATTEMPT_MAX 8u
 
+/* Buffers that the af_xdp driver lends the kernel for each receive queue,
+   whatever was asked for (DPDK 22.11, ETH_AF_XDP_DFLT_NUM_DESCS). */
+#define XDP_FILL 2048u
+
 static const port_ops_t kind_ops[TDM_PORT_KIND_CNT] = {
     [TDM_PORT_TAP] = {"tap", ethdev_open_tap, ethdev_close, ethdev_rx, ethdev_tx, ethdev_stats,
                       ethdev_is_up_tap},
@@ -43,6 +47,22 @@ tdm_status_t tdm_port_kind_parse(const char *name, tdm_port_kind_t *out) {
     return TDM_ERR_NOT_FOUND;
 }
 
+/* is_umem asks whether the kernel takes the pool as AF_XDP memory. */
+static int is_umem(const tdm_port_config_t *c) {
+    return c->kind == TDM_PORT_AF_XDP ||
+           (c->kind == TDM_PORT_CHAOS && c->chaos.under == TDM_PORT_AF_XDP);
+}
+
+/* mbuf_least: buffers without which a port of this kind starves. */
+static uint32_t mbuf_least(const tdm_port_config_t *c) {
+    uint32_t queues = TDM_MAX(c->rx_queues, (uint16_t)1), bursts = 2 * TDM_PORT_BURST_MAX;
+    if (!is_umem(c)) return queues * c->rx_desc + c->tx_desc + bursts;
+    /* Each queue keeps XDP_FILL buffers with the kernel; its transmit ring
+       is as long as the receive ring asked for (DPDK 22.11, xsk_configure),
+       and as many again may wait to be fetched back. */
+    return queues * (XDP_FILL + 2u * c->rx_desc) + bursts;
+}
+
 static tdm_status_t config_check(const tdm_port_config_t *c, tdm_error_t *err) {
     if ((unsigned)c->kind >= TDM_PORT_KIND_CNT)
         return tdm_error_set(err, TDM_ERR_INVAL, "port: unknown kind %d", (int)c->kind);
@@ -57,10 +77,11 @@ static tdm_status_t config_check(const tdm_port_config_t *c, tdm_error_t *err) {
     if (queues > TDM_PORT_RX_QUEUE_MAX)
         return tdm_error_set(err, TDM_ERR_INVAL, "port: %u receive queues, over %u", queues,
                              TDM_PORT_RX_QUEUE_MAX);
-    uint32_t least = queues * c->rx_desc + c->tx_desc + 2 * TDM_PORT_BURST_MAX;
+    uint32_t least = mbuf_least(c);
     if (c->mbuf_cnt < least || c->mbuf_cnt > 1u << 20)
-        return tdm_error_set(err, TDM_ERR_INVAL, "port: %u packet buffers, outside %u..%u",
-                             c->mbuf_cnt, least, 1u << 20);
+        return tdm_error_set(err, TDM_ERR_INVAL,
+                             "port: %u packet buffers, outside %u..%u for %s (port.mbufs)",
+                             c->mbuf_cnt, least, 1u << 20, tdm_port_kind_name(c->kind));
     return TDM_OK;
 }
 
@@ -70,16 +91,41 @@ uint32_t port_frame_room(uint16_t mtu) {
     return room;
 }
 
+/* pool_fill gives the pool its memory.  An af_xdp driver tells the kernel
+   that the pool is one area of buffers times their size (DPDK 22.11,
+   xdp_umem_configure).  Where objects may not cross a page, which is the
+   default for devices that need physical addresses, each page ends in a
+   gap, and the last buffers lie behind that area: the kernel then throws a
+   fill entry away and stops sending at a transmit entry, once each.  So
+   there the objects lie without gaps, and in one piece. */
+static tdm_status_t pool_fill(tdm_port_t *p, tdm_error_t *err) {
+    struct rte_mempool *mp = p->pool;
+    if (rte_mempool_populate_default(mp) < (int)mp->size)
+        return tdm_error_set(err, TDM_ERR_NOMEM, "port: no memory for %u packet buffers: %s",
+                             p->c.mbuf_cnt, rte_strerror(rte_errno));
+    if (is_umem(&p->c) && mp->nb_mem_chunks != 1)
+        return tdm_error_set(err, TDM_ERR_NOMEM,
+                             "port: the memory of %u packet buffers lies in %u pieces, af_xdp "
+                             "takes one",
+                             p->c.mbuf_cnt, mp->nb_mem_chunks);
+    rte_mempool_obj_iter(mp, rte_pktmbuf_init, NULL);
+    return TDM_OK;
+}
+
 static tdm_status_t pool_make(tdm_port_t *p, tdm_error_t *err) {
     uint32_t room = TDM_PORT_HEADROOM + port_frame_room(p->c.mtu);
+    struct rte_pktmbuf_pool_private priv = {.mbuf_data_room_size = (uint16_t)room};
     char name[RTE_MEMPOOL_NAMESIZE];
     snprintf(name, sizeof name, "packets-%.16s", p->vdev_name);
+    p->pool = rte_mempool_create_empty(
+        name, p->c.mbuf_cnt, (uint32_t)sizeof(struct rte_mbuf) + room, 0, sizeof priv,
+        SOCKET_ID_ANY, is_umem(&p->c) ? RTE_MEMPOOL_F_NO_IOVA_CONTIG : 0);
     /* One tile takes and gives; before it runs, main alone does. */
-    p->pool = rte_pktmbuf_pool_create_by_ops(name, p->c.mbuf_cnt, 0, 0, (uint16_t)room,
-                                             SOCKET_ID_ANY, "ring_sp_sc");
-    if (p->pool != NULL) return TDM_OK;
-    return tdm_error_set(err, TDM_ERR_NOMEM, "port: no memory for %u packet buffers: %s",
-                         p->c.mbuf_cnt, rte_strerror(rte_errno));
+    if (p->pool == NULL || rte_mempool_set_ops_byname(p->pool, "ring_sp_sc", NULL) != 0)
+        return tdm_error_set(err, TDM_ERR_NOMEM, "port: no memory for %u packet buffers: %s",
+                             p->c.mbuf_cnt, rte_strerror(rte_errno));
+    rte_pktmbuf_pool_init(p->pool, &priv);
+    return pool_fill(p, err);
 }
 
 tdm_status_t tdm_port_open(const tdm_port_config_t *config, tdm_port_t **out, tdm_error_t *err) {
@@ -90,7 +136,7 @@ tdm_status_t tdm_port_open(const tdm_port_config_t *config, tdm_port_t **out, td
     if (p == NULL) return tdm_error_set(err, TDM_ERR_NOMEM, "port: out of memory");
     p->c = *config;
     p->ops = &kind_ops[config->kind];
-    p->rx_fd = -1;
+    p->rx_fd = p->xdp_epoll = -1;
     p->rx_queue_cnt = TDM_MAX(config->rx_queues, (uint16_t)1);
     if (config->kind == TDM_PORT_CHAOS) p->under = &kind_ops[config->chaos.under];
     const port_ops_t *device = p->under != NULL ? p->under : p->ops;

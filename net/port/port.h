@@ -22,10 +22,9 @@
 
    An af_xdp port that was killed leaves its XDP program on the interface:
    it lets frames through to the kernel, and the next open takes it off.
-   Known limit of DPDK 22.11's af_xdp driver: after a burst that overran
-   its ring it sometimes stays deaf (seen about once in six bursts of 5,000
-   frames on a veth): nic_missed then grows while rx_frames stands still,
-   and only a restart helps.
+   Its driver takes the packet pool as one area without gaps, so the pool
+   is made so (port.c), and it lends the kernel 2,048 buffers per queue,
+   so fewer than that and its rings are refused.
 
    A new kind is one value of the enum and one row of port.c's table.
 
@@ -116,7 +115,8 @@ typedef struct tdm_port_config {
     uint16_t rx_desc; /* descriptors asked for; the device may round them */
     uint16_t tx_desc;
     uint16_t rx_queues; /* 0: one; more where the device has them */
-    uint32_t mbuf_cnt;  /* packet buffers; at least rx_desc + tx_desc + 2 bursts */
+    uint32_t mbuf_cnt;  /* packet buffers; at least rx_desc + tx_desc + 2 bursts,
+                           af_xdp: 2048 + 2 rx_desc for each queue + 2 bursts */
     /* tap: the kernel's side.  Empty strings: no address of that version. */
     char tap_name[TDM_PORT_NAME_MAX]; /* "tandem0" */
     char tap_ipv4[32];                /* "10.88.0.1/24" */
@@ -136,7 +136,7 @@ typedef struct tdm_port tdm_port_t;
    addresses, and starts it.  Errors name what to change: PERM without
    the right to make a TAP, NOT_FOUND without /dev/net/tun, INVAL where
    the demo subnet overlaps an address or route that exists, NOMEM where
-   the pool does not fit. */
+   the pool does not fit (af_xdp: not in one piece). */
 TDM_MUST_USE tdm_status_t tdm_port_open(const tdm_port_config_t *config, tdm_port_t **out,
                                         tdm_error_t *err);
 
@@ -179,15 +179,15 @@ typedef struct tdm_port_stats {
     uint64_t tx_bytes;
     uint64_t tx_full;    /* freed: the transmit queue stayed full */
     uint64_t tx_no_mbuf; /* tdm_port_mbuf_alloc found the pool empty */
-    uint64_t nic_missed; /* imissed: the device had no descriptor */
-    uint64_t nic_error;  /* ierrors */
+    uint64_t nic_missed; /* imissed: the device had no descriptor; af_xdp: or its ring was full */
+    uint64_t nic_error;  /* ierrors; af_xdp: buffers that the kernel refused */
     uint64_t no_mbuf;    /* rx_nombuf: the device found the pool empty */
     uint32_t mbuf_cnt;   /* pool size */
     uint32_t mbuf_used;  /* outside the pool now, the receive queue's included */
 } tdm_port_stats_t;
 
-/* tdm_port_stats_read asks the device too: a few hundred nanoseconds and
-   no system call for the kinds above.  From the port's tile. */
+/* tdm_port_stats_read asks the device too: a few hundred nanoseconds, and
+   two system calls for each queue of af_xdp.  From the port's tile. */
 void tdm_port_stats_read(tdm_port_t *p, tdm_port_stats_t *out);
 
 /* --- the chaos kind, for tests -------------------------------------- */

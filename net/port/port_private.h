@@ -50,6 +50,9 @@ struct tdm_port {
     uint32_t kept;     /* buffers that the driver never gives back */
     int is_started;
     int rx_fd;
+    int xdp_fd[TDM_PORT_RX_QUEUE_MAX]; /* af_xdp: the driver's sockets */
+    uint32_t xdp_cnt;
+    int xdp_epoll; /* over several of them; -1: none */
     char vdev_name[32];
     tdm_port_stats_t n;
     wire_fifo_t to_port;
@@ -71,6 +74,24 @@ void ethdev_close(tdm_port_t *p);
 uint32_t ethdev_rx(tdm_port_t *p, struct rte_mbuf **m, uint32_t cnt);
 uint32_t ethdev_tx(tdm_port_t *p, struct rte_mbuf **m, uint32_t cnt);
 void ethdev_stats(tdm_port_t *p, tdm_port_stats_t *out);
+
+/* --- xdp.c: the sockets of an af_xdp port ---------------------------- */
+
+#define XDP_SOCKET_MAX 64u
+
+/* xdp_sockets lists this process's AF_XDP sockets, at most max. */
+uint32_t xdp_sockets(int *fd, uint32_t max);
+
+/* xdp_found takes those that were not there before as the port's, and
+   their descriptor as the one to sleep on; none where /proc is not to be
+   read.  xdp_forget goes before the driver closes them. */
+void xdp_found(tdm_port_t *p, const int *before, uint32_t before_cnt);
+void xdp_forget(tdm_port_t *p);
+
+/* xdp_stats adds what the driver does not tell: frames lost to a full
+   receive ring (nic_missed), and buffers that the kernel did not take
+   for its own, 0 unless the pool lies wrong (nic_error). */
+void xdp_stats(const tdm_port_t *p, tdm_port_stats_t *out);
 
 /* --- wire.c --------------------------------------------------------- */
 

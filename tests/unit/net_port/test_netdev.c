@@ -31,6 +31,9 @@
 #define UDP_PORT 8443
 #define FLAPS    20
 #define BURST    5000
+#define OVERRUN  20000
+#define MBUFS    8192
+#define PINGS    (3 * MBUFS / 2) /* each takes two buffers: three times round the pool */
 /* Traffic is back within a second; the peer's kernel looks at a link that
    flaps once a second only, and this machine has other work. */
 #define FLAP_LIMIT_NS (3 * TDM_NS_PER_S)
@@ -109,21 +112,39 @@ static void turn(void) {
     }
 }
 
-/* peer_does gives the peer one line and serves the port until it is done. */
+/* peer_does gives the peer one line and serves the port until it is done;
+   peer_overruns leaves the port alone meanwhile. */
 static int peer_does(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+static int peer_overruns(const char *line);
+static int peer_answer(int is_served);
+
+static void peer_told(const char *line) {
+    size_t sz = strlen(line);
+    assert_int_equal(write(g.to_peer, line, sz), sz);
+    assert_int_equal(write(g.to_peer, "\n", 1), 1);
+}
 
 static int peer_does(const char *fmt, ...) {
-    char line[256], answer[16] = {0};
+    char line[256];
     va_list ap;
     va_start(ap, fmt);
-    int n = vsnprintf(line, sizeof line - 1, fmt, ap);
+    vsnprintf(line, sizeof line, fmt, ap);
     va_end(ap);
-    line[n++] = '\n';
-    assert_int_equal(write(g.to_peer, line, (size_t)n), n);
+    peer_told(line);
+    return peer_answer(1);
+}
+
+static int peer_overruns(const char *line) {
+    peer_told(line);
+    return peer_answer(0);
+}
+
+static int peer_answer(int is_served) {
+    char answer[16] = {0};
     int64_t end = tdm_clock_now_ns() + 20 * TDM_NS_PER_S;
     struct pollfd p = {.fd = g.from_peer, .events = POLLIN};
     while (poll(&p, 1, 0) == 0 && tdm_clock_now_ns() < end)
-        if (g.port != NULL) turn();
+        if (g.port != NULL && is_served) turn();
     if (poll(&p, 1, 0) <= 0 || read(g.from_peer, answer, sizeof answer - 1) <= 0) return -1;
     return atoi(answer);
 }
@@ -140,7 +161,7 @@ static int open_with(uint16_t queues, uint32_t drop_ppm) {
                             .rx_desc = 2048,
                             .tx_desc = 512,
                             .rx_queues = queues,
-                            .mbuf_cnt = 8192,
+                            .mbuf_cnt = MBUFS,
                             .device = "vb"};
     if (drop_ppm > 0) {
         pc.kind = TDM_PORT_CHAOS;
@@ -161,7 +182,7 @@ static int open_with(uint16_t queues, uint32_t drop_ppm) {
                            .ipv6_prefix = 64,
                            .ipv4 = {10, 99, 0, 2},
                            .neighbour_max = 64,
-                           .reply_per_s = 10000,
+                           .reply_per_s = 1000000,
                            .solicit_per_s = 10};
     tdm_port_mac(g.port, c.mac);
     inet_pton(AF_INET6, "fd99::2", c.ipv6);
@@ -208,11 +229,8 @@ static void both_ip_versions_are_answered(void **state) {
     assert_int_equal(tdm_port_is_up(g.port), 1);
 }
 
-/* Last on af_xdp: its driver may stay deaf after an overrun (port.h), so
-   nothing is asked of it afterwards but to give everything back. */
 static void a_burst_arrives_whole_or_is_counted(void **state) {
     (void)state;
-    g.is_last = 1;
     assert_int_equal(peer_does("ping -q -c 1 -W 2 10.99.0.2 >/dev/null"), 0);
     assert_int_equal(peer_does("burst %d 64", BURST), 0);
     serve_for(200);
@@ -224,6 +242,54 @@ static void a_burst_arrives_whole_or_is_counted(void **state) {
     if (g.kind == TDM_PORT_AF_PACKET) assert_int_equal(g.datagrams, BURST);
     assert_true(g.datagrams + s.nic_missed >= BURST);
     assert_int_equal(g.reason[TDM_DROP_udp_checksum], 0);
+}
+
+/* Nobody serves the port while far more comes than its ring holds: what is
+   lost is counted, and afterwards every buffer of the pool goes out and
+   comes in, several times, with no frame lost. */
+static void an_overrun_passes(void **state) {
+    (void)state;
+    tdm_port_stats_t before, s;
+    assert_int_equal(peer_does("ping -q -c 1 -W 2 10.99.0.2 >/dev/null"), 0);
+    tdm_port_stats_read(g.port, &before);
+    g.datagrams = 0;
+    char line[32];
+    snprintf(line, sizeof line, "burst %d 64", OVERRUN);
+    assert_int_equal(peer_overruns(line), 0);
+    serve_for(100);
+    tdm_port_stats_read(g.port, &s);
+    uint64_t missed = s.nic_missed - before.nic_missed;
+    print_message("overrun by %d: %llu arrived, missed %llu\n", OVERRUN,
+                  (unsigned long long)g.datagrams, (unsigned long long)missed);
+    assert_true(g.datagrams < OVERRUN);
+    if (g.kind == TDM_PORT_AF_XDP) assert_true(g.datagrams + missed >= OVERRUN);
+    assert_int_equal(peer_does("ping -q -f -c %d 10.99.0.2 | grep -q ' %d received'", PINGS, PINGS),
+                     0);
+    tdm_port_stats_t end;
+    tdm_port_stats_read(g.port, &end);
+    assert_true(end.tx_frames - s.tx_frames >= PINGS);
+    assert_int_equal(end.nic_missed, s.nic_missed);
+    assert_int_equal(end.nic_error, 0);
+    assert_int_equal(end.no_mbuf, 0);
+}
+
+/* A descriptor that a sleeper may wait on is readable while a frame waits,
+   and silent when none does. */
+static void a_sleeper_is_woken_by_a_frame(void **state) {
+    (void)state;
+    g.is_last = 1;
+    struct pollfd p = {.fd = tdm_port_rx_fd(g.port), .events = POLLIN};
+    if (g.kind != TDM_PORT_AF_XDP) skip(); /* af_packet: its driver keeps its socket */
+    assert_true(p.fd >= 0);
+    for (int i = 0; i < 20; i++) {
+        serve_for(2);
+        assert_int_equal(peer_overruns("burst 1 64"), 0);
+        assert_int_equal(poll(&p, 1, 5000), 1);
+        int64_t end = tdm_clock_now_ns() + 5 * TDM_NS_PER_S;
+        while (poll(&p, 1, 0) == 1 && tdm_clock_now_ns() < end) turn();
+        assert_int_equal(poll(&p, 1, 0), 0);
+    }
+    assert_true(g.datagrams >= 20);
 }
 
 static void a_frame_too_long_is_cut_and_counted(void **state) {
@@ -309,7 +375,7 @@ static void impossible_devices_are_refused(void **state) {
         tdm_port_t *p = NULL;
         tdm_error_t err = {0};
         tdm_port_config_t pc = {
-            .kind = g.kind, .mtu = row[i].mtu, .rx_desc = 256, .tx_desc = 256, .mbuf_cnt = 1024};
+            .kind = g.kind, .mtu = row[i].mtu, .rx_desc = 256, .tx_desc = 256, .mbuf_cnt = 2688};
         snprintf(pc.device, sizeof pc.device, "%s", row[i].device);
         assert_int_equal(tdm_port_open(&pc, &p, &err), row[i].status);
         assert_non_null(strstr(err.text, row[i].word));
@@ -372,7 +438,7 @@ int main(int argc, char **argv) {
         fprintf(stderr, "needs root, ip, ethtool, ping and veth\n");
         return 77;
     }
-    tdm_port_env_config_t env = {.memory_mb = 2 * tdm_port_memory_mb(8192, 1500), .is_no_huge = 1};
+    tdm_port_env_config_t env = {.memory_mb = 3 * tdm_port_memory_mb(MBUFS, 1500), .is_no_huge = 1};
     if (tdm_port_env_start(&env, &err) != TDM_OK) {
         fprintf(stderr, "%s\n", err.text);
         return 1;
@@ -382,6 +448,8 @@ int main(int argc, char **argv) {
         TEST(a_frame_too_long_is_cut_and_counted, open_one),
         TEST(a_flapping_link_comes_back, open_one),
         TEST(a_burst_arrives_whole_or_is_counted, open_one),
+        TEST(an_overrun_passes, open_one),
+        TEST(a_sleeper_is_woken_by_a_frame, open_one),
         TEST(two_queues_are_polled, g.kind == TDM_PORT_AF_XDP ? NULL : open_two),
         TEST(bad_weather_takes_its_share_of_a_real_device,
              g.kind == TDM_PORT_AF_XDP ? NULL : open_in_bad_weather),

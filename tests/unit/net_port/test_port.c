@@ -89,6 +89,28 @@ static void impossible_configs_are_refused(void **state) {
     for (size_t i = 0; i < TDM_COUNT_OF(c); i++) refused(&c[i], TDM_ERR_INVAL);
 }
 
+/* An af_xdp driver lends the kernel 2,048 buffers whatever it is asked
+   for: with few more it would starve while it runs. */
+static void too_few_buffers_for_af_xdp_are_refused(void **state) {
+    (void)state;
+    tdm_port_config_t c = {
+        .kind = TDM_PORT_AF_XDP, .mtu = 1500, .rx_desc = 512, .tx_desc = 512, .device = "nobody0"};
+    static const uint32_t few[] = {1088, 2048, 3135};
+    for (size_t i = 0; i < 2 * TDM_COUNT_OF(few); i++) {
+        tdm_port_t *p = NULL;
+        tdm_error_t err = {0};
+        c.mbuf_cnt = few[i % TDM_COUNT_OF(few)];
+        c.chaos.under = TDM_PORT_AF_XDP;
+        if (i == TDM_COUNT_OF(few)) c.kind = TDM_PORT_CHAOS;
+        assert_int_equal(tdm_port_open(&c, &p, &err), TDM_ERR_INVAL);
+        assert_non_null(strstr(err.text, "outside 3136.."));
+        assert_non_null(strstr(err.text, "port.mbufs"));
+    }
+    c.kind = TDM_PORT_AF_XDP;
+    c.mbuf_cnt = 3136; /* enough: the interface is what is missing */
+    refused(&c, TDM_ERR_NOT_FOUND);
+}
+
 static void wrong_tap_addresses_are_refused(void **state) {
     (void)state;
     static const char *const bad[] = {"10.88.0.1",    "10.88.0.1/",    "10.88.0.1/0",
@@ -245,6 +267,7 @@ int main(void) {
         cmocka_unit_test(start_leaves_affinity_and_signals_alone), /* starts EAL for the rest */
         cmocka_unit_test(kinds_have_names),
         cmocka_unit_test(impossible_configs_are_refused),
+        cmocka_unit_test(too_few_buffers_for_af_xdp_are_refused),
         cmocka_unit_test(wrong_tap_addresses_are_refused),
         cmocka_unit_test(frames_cross_the_wire_unchanged),
         cmocka_unit_test(an_mbuf_has_its_headroom_and_a_whole_mtu),
