@@ -107,6 +107,7 @@ static void open_pod(bench_t *b, const point_t *p, uint32_t i) {
     c.shape = shape;
     if (w->tile != TDM_POD_TILE_AUTO) c.tile = w->tile;
     c.policy = w->policy;
+    c.decode_warp = w->decode_warp;
     c.share[TDM_KIND_PREFILL] = w->share_p;
     c.share[TDM_KIND_DECODE] = w->share_d;
     if (w->split_max) c.prefill_split_max = w->split_max;
@@ -118,7 +119,22 @@ static void open_pod(bench_t *b, const point_t *p, uint32_t i) {
     b->gpu = c.gpu;
 }
 
-void bench_way(bench_t *b, const point_t *p, uint32_t i) {
+static int launch(bench_t *b, uint32_t i) {
+    uint32_t set = b->set++ % b->set_cnt;
+    tdm_pod_layer_t layer = tdm_pod_layer_t();
+    layer.q = b->q;
+    layer.out = b->out;
+    layer.lse = b->lse;
+    layer.k_pool = b->k;
+    layer.v_pool = b->v;
+    layer.page_table = b->table + (uint64_t)set * b->seq_cnt * b->stride;
+    layer.table_stride = b->stride;
+    layer.scale = 0.08838834764f;
+    b->launch_cnt[i]++;
+    return tdm_pod_launch(b->pod[i], &b->plan[i], &layer, way_list[i].way, 0, b->stream);
+}
+
+int bench_way(bench_t *b, const point_t *p, uint32_t i) {
     const way_t *w = &way_list[i];
     if (!b->pod[i]) open_pod(b, p, i);
     const tdm_attn_seq_t *seq = b->seq;
@@ -134,6 +150,10 @@ void bench_way(bench_t *b, const point_t *p, uint32_t i) {
     OK(tdm_pod_upload(b->pod[i], &b->plan[i], b->stream));
     OK(cudaStreamSynchronize(b->stream));
     b->launch_cnt[i] = 0;
+    int error = launch(b, i);
+    if (error == cudaErrorNotSupported) return 0;
+    OK(error);
+    return 1;
 }
 
 void bench_choose(bench_t *b, tdm_pod_plan_t *plan) {
@@ -144,18 +164,7 @@ void bench_choose(bench_t *b, tdm_pod_plan_t *plan) {
 }
 
 void bench_launch(bench_t *b, uint32_t i) {
-    uint32_t set = b->set++ % b->set_cnt;
-    tdm_pod_layer_t layer = tdm_pod_layer_t();
-    layer.q = b->q;
-    layer.out = b->out;
-    layer.lse = b->lse;
-    layer.k_pool = b->k;
-    layer.v_pool = b->v;
-    layer.page_table = b->table + (uint64_t)set * b->seq_cnt * b->stride;
-    layer.table_stride = b->stride;
-    layer.scale = 0.08838834764f;
-    OK(tdm_pod_launch(b->pod[i], &b->plan[i], &layer, way_list[i].way, 0, b->stream));
-    b->launch_cnt[i]++;
+    OK(launch(b, i));
 }
 
 int bench_counters(bench_t *b, uint32_t i, tdm_pod_counters_t *out) {

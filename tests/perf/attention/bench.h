@@ -55,8 +55,9 @@ void bench_open(bench_t *b, uint64_t pool_sz, const tdm_pod_config_t *knob);
 // bench_point makes the sequences and page tables of a point.
 void bench_point(bench_t *b, const point_t *p);
 
-// bench_way plans way i for the point in hand and uploads it.
-void bench_way(bench_t *b, const point_t *p, uint32_t i);
+// bench_way plans way i for the point in hand, uploads it and runs it once;
+// 0 where the kernels do not take it.
+int bench_way(bench_t *b, const point_t *p, uint32_t i);
 
 // bench_choose stores the plan of a planner that is left the choice; needs
 // way FUSED planned.

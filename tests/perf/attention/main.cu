@@ -131,7 +131,7 @@ static int is_named(const char *list, const char *name) {
     return 0;
 }
 
-// The ways to measure; those of the table whose kernels take the batch.
+// The ways to measure.
 static uint32_t choose_ways(const args_t *a, uint32_t *list) {
     uint32_t cnt = 0;
     uint32_t most = !strcmp(a->set, "ablate") || a->ways ? WAY_CNT : (uint32_t)WAY_MAIN_CNT;
@@ -165,14 +165,20 @@ int main(int argc, char **argv) {
         return 77;
     }
     bench_open(&b, (uint64_t)a.pool_gb << 30, &a.knob);
-    uint32_t list[WAY_CNT];
-    uint32_t cnt = choose_ways(&a, list);
     int is_right = 1;
     point_t p;
     for (unsigned i = a.first; i < a.last && point_at(a.set, i, &p); i++) {
         static timing_t t[WAY_CNT];
         bench_point(&b, &p);
-        for (uint32_t k = 0; k < cnt; k++) bench_way(&b, &p, list[k]);
+        uint32_t list[WAY_CNT];
+        uint32_t all = choose_ways(&a, list);
+        uint32_t cnt = 0;
+        for (uint32_t k = 0; k < all; k++) {
+            if (bench_way(&b, &p, list[k]))
+                list[cnt++] = list[k];
+            else
+                printf("%s is not taken\n", way_list[list[k]].name);
+        }
         if (a.is_profile) {
             profile(&b, &p, list, cnt);
             continue;

@@ -151,7 +151,9 @@ def choice_table(points, out):
     out("")
 
 
-def ablation_table(points, out):
+def ablation_table(points, rows, out):
+    """Against serial; decode's tiles against decode alone."""
+    what = {r["way"]: r.get("what", "") for r in rows if r["row"] == "resources"}
     ways = [w for w in points[0]["ways"]]
     more = [w for w in ways if w not in ("prefill", "decode", "serial", "streams_pd", "streams_dp",
                                          "fused")]
@@ -161,7 +163,8 @@ def ablation_table(points, out):
         base = "decode" if w.startswith("decode_") else "serial"
         got = [us(p, base) / us(p, w) if w in p["ways"] else None for p in points]
         cells = [f"{us(p, w):.0f} ({g:.2f})" if g else "–" for p, g in zip(points, got)]
-        out(f"| {w} | " + " | ".join(cells) + f" | {geomean(g for g in got if g):.3f} |")
+        out(f"| {w}: {what.get(w, '')} | " + " | ".join(cells) +
+            f" | {geomean(g for g in got if g):.3f} |")
     out("")
 
 
@@ -280,7 +283,7 @@ def report(rows, out):
             choice_table(of(name), out)
     if of("ablate"):
         out("## Ablations\n")
-        ablation_table(of("ablate"), out)
+        ablation_table(of("ablate"), rows, out)
     out("## Steady\n")
     steady_table(rows, out)
     out("## ncu\n")

@@ -22,8 +22,9 @@ void row_resources(FILE *f, const bench_t *b, uint32_t i) {
     fprintf(f,
             "{\"row\": \"resources\", \"way\": \"%s\", \"variant\": %u, \"tile\": %u, "
             "\"registers\": %u, \"local\": %u, \"smem\": %u, \"cta_sm\": %u, \"plan_cta_sm\": %u, "
-            "\"grid\": %u}\n",
-            way_list[i].name, p->variant, p->tile, reg, local, p->smem_sz, cta, p->cta_sm, p->grid);
+            "\"grid\": %u, \"against\": \"%s\", \"what\": \"%s\"}\n",
+            way_list[i].name, p->variant, p->tile, reg, local, p->smem_sz, cta, p->cta_sm, p->grid,
+            way_list[i].against, way_list[i].what);
 }
 
 static void put_way(FILE *f, const bench_t *b, uint32_t i, const timing_t *t,

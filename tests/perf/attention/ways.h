@@ -24,8 +24,9 @@ typedef struct way {
     uint32_t split_max; /* of prefill tiles; 0: the planner's */
     uint32_t share_p;   /* of CTAs, sticky; 0 and 0: 1 to 1 */
     uint32_t share_d;
-    uint32_t seqs;       /* way_seqs_t */
-    const char *against; /* what an ablation is compared with */
+    uint32_t seqs;        /* way_seqs_t */
+    uint32_t decode_warp; /* warps of a CTA that draw decode items; 0: all */
+    const char *against;  /* what an ablation is compared with */
     const char *what;
 } way_t;
 
@@ -38,40 +39,46 @@ typedef struct way {
 enum { PREFILL, DECODE, SERIAL, STREAMS_PD, STREAMS_DP, FUSED, WAY_MAIN_CNT };
 
 static const way_t way_list[] = {
-    {"prefill", PREFILL_, AUTO_, STICKY_, 0, 0, 0, 0, "", "the slice alone"},
-    {"decode", TDM_POD_WAY_DECODE, TDM_ROUTE_SERIAL, AUTO_, STICKY_, 0, 0, 0, 0, "",
+    {"prefill", PREFILL_, AUTO_, STICKY_, 0, 0, 0, 0, 0, "", "the slice alone"},
+    {"decode", TDM_POD_WAY_DECODE, TDM_ROUTE_SERIAL, AUTO_, STICKY_, 0, 0, 0, 0, 0, "",
      "the decodes alone"},
-    {"serial", SERIAL_, AUTO_, STICKY_, 0, 0, 0, 0, "", "one after the other"},
-    {"streams_pd", TDM_POD_WAY_STREAMS_PD, TDM_ROUTE_STREAMS, AUTO_, STICKY_, 0, 0, 0, 0, "",
+    {"serial", SERIAL_, AUTO_, STICKY_, 0, 0, 0, 0, 0, "", "one after the other"},
+    {"streams_pd", TDM_POD_WAY_STREAMS_PD, TDM_ROUTE_STREAMS, AUTO_, STICKY_, 0, 0, 0, 0, 0, "",
      "two streams, prefill issued first"},
-    {"streams_dp", TDM_POD_WAY_STREAMS_DP, TDM_ROUTE_STREAMS, AUTO_, STICKY_, 0, 0, 0, 0, "",
+    {"streams_dp", TDM_POD_WAY_STREAMS_DP, TDM_ROUTE_STREAMS, AUTO_, STICKY_, 0, 0, 0, 0, 0, "",
      "two streams, decode issued first"},
-    {"fused", FUSED_, AUTO_, STICKY_, 0, 0, 0, 0, "", "one launch, sticky roles 1 : 1"},
+    {"fused", FUSED_, AUTO_, STICKY_, 0, 0, 0, 0, 0, "", "one launch, sticky roles 1 : 1"},
 
-    {"fused_prop", FUSED_, AUTO_, TDM_POD_POLICY_PROPORTIONAL, 0, 0, 0, 0, "fused",
+    {"fused_prop", FUSED_, AUTO_, TDM_POD_POLICY_PROPORTIONAL, 0, 0, 0, 0, 0, "fused",
      "a ticket each turn, in the ratio of the CTAs' work left"},
-    {"fused_even", FUSED_, AUTO_, TDM_POD_POLICY_EVEN, 0, 0, 0, 0, "fused",
+    {"fused_even", FUSED_, AUTO_, TDM_POD_POLICY_EVEN, 0, 0, 0, 0, 0, "fused",
      "a ticket each turn, 50 : 50"},
-    {"fused_p2d1", FUSED_, AUTO_, STICKY_, 0, 2, 1, 0, "fused", "sticky, finer ratio 2 : 1"},
-    {"fused_p1d2", FUSED_, AUTO_, STICKY_, 0, 1, 2, 0, "fused", "sticky, finer ratio 1 : 2"},
-    {"fused_4cta", FUSED_, TDM_POD_TILE_SLIM, STICKY_, 0, 0, 0, 0, "fused",
+    {"fused_p2d1", FUSED_, AUTO_, STICKY_, 0, 2, 1, 0, 0, "fused", "sticky, finer ratio 2 : 1"},
+    {"fused_p1d2", FUSED_, AUTO_, STICKY_, 0, 1, 2, 0, 0, "fused", "sticky, finer ratio 1 : 2"},
+    {"fused_4cta", FUSED_, TDM_POD_TILE_SLIM, STICKY_, 0, 0, 0, 0, 0, "fused",
      "four CTAs an SM of 64 rows"},
-    {"fused_1stage", FUSED_, TDM_POD_TILE_WIDE1, STICKY_, 0, 0, 0, 0, "fused",
+    {"fused_1stage", FUSED_, TDM_POD_TILE_WIDE1, STICKY_, 0, 0, 0, 0, 0, "fused",
      "one stage of K and V instead of two"},
-    {"fused_nosplit", FUSED_, AUTO_, STICKY_, 1, 0, 0, 0, "fused", "prefill tiles whole"},
-    {"fused_unbound", TDM_POD_WAY_FUSED, TDM_ROUTE_SERIAL, AUTO_, STICKY_, 0, 0, 0, 0, "fused",
+    {"fused_nosplit", FUSED_, AUTO_, STICKY_, 1, 0, 0, 0, 0, "fused", "prefill tiles whole"},
+    {"fused_unbound", TDM_POD_WAY_FUSED, TDM_ROUTE_SERIAL, AUTO_, STICKY_, 0, 0, 0, 0, 0, "fused",
      "cuts as if each half were alone: no limit beside the other"},
-    {"hfuse", TDM_POD_WAY_HFUSE, TDM_ROUTE_FUSED, AUTO_, STICKY_, 0, 0, 0, 0, "fused",
+    {"hfuse", TDM_POD_WAY_HFUSE, TDM_ROUTE_FUSED, AUTO_, STICKY_, 0, 0, 0, 0, 0, "fused",
      "roles fixed by CTA number, no stealing"},
-    {"mixed", PREFILL_, AUTO_, STICKY_, 0, 0, 0, SEQS_ALL_AS_PREFILL, "fused",
+    {"hfuse_warp", TDM_POD_WAY_HFUSE_WARP, TDM_ROUTE_FUSED, AUTO_, STICKY_, 0, 0, 0, 0, 0, "fused",
+     "4 warps of each CTA prefill, 4 decode: fused horizontally"},
+    {"intra", TDM_POD_WAY_INTRA, TDM_ROUTE_FUSED, TDM_POD_TILE_SLIM, STICKY_, 0, 0, 0, 0, 0,
+     "fused", "each warp a prefill step and a decode step in turn (simple form)"},
+    {"fused_novirtual", FUSED_, AUTO_, STICKY_, 0, 0, 0, 0, 1, "fused",
+     "one decode item a CTA: no virtual CTAs"},
+    {"mixed", PREFILL_, AUTO_, STICKY_, 0, 0, 0, SEQS_ALL_AS_PREFILL, 0, "fused",
      "decodes in the prefill kernel's 128-row tiles, one launch"},
-    {"serial_4cta", SERIAL_, TDM_POD_TILE_SLIM, STICKY_, 0, 0, 0, 0, "serial",
+    {"serial_4cta", SERIAL_, TDM_POD_TILE_SLIM, STICKY_, 0, 0, 0, 0, 0, "serial",
      "four CTAs an SM of 64 rows"},
-    {"serial_1stage", SERIAL_, TDM_POD_TILE_WIDE1, STICKY_, 0, 0, 0, 0, "serial",
+    {"serial_1stage", SERIAL_, TDM_POD_TILE_WIDE1, STICKY_, 0, 0, 0, 0, 0, "serial",
      "one stage of K and V instead of two"},
-    {"decode_tile64", PREFILL_, TDM_POD_TILE_SLIM, STICKY_, 0, 0, 0, SEQS_DECODE_AS_PREFILL,
+    {"decode_tile64", PREFILL_, TDM_POD_TILE_SLIM, STICKY_, 0, 0, 0, SEQS_DECODE_AS_PREFILL, 0,
      "decode", "decode tile of 64 rows, not 16"},
-    {"decode_tile128", PREFILL_, AUTO_, STICKY_, 0, 0, 0, SEQS_DECODE_AS_PREFILL, "decode",
+    {"decode_tile128", PREFILL_, AUTO_, STICKY_, 0, 0, 0, SEQS_DECODE_AS_PREFILL, 0, "decode",
      "decode tile of 128 rows, not 16"},
 };
 #define WAY_CNT ((uint32_t)(sizeof way_list / sizeof way_list[0]))
