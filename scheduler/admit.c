@@ -111,7 +111,7 @@ static int is_short_of_pages(const tdm_sched_t *s, const tdm_request_t *request,
                              int64_t deadline_ns) {
     double need =
         (double)(s->waiting_pages + tdm_sched_need(request->prompt_cnt, request->output_max));
-    double lack = need - (double)(s->kv.free_cnt - s->kv.promised_cnt);
+    double lack = need - (double)tdm_kv_spare(&s->kv);
     double wait = drain_wait(s, lack, s->drain_pages);
     return (double)s->now_ns + wait > (double)deadline_ns;
 }

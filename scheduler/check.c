@@ -10,6 +10,7 @@ typedef struct tally {
     uint32_t free;
     uint32_t queued;
     uint32_t rebuilt;
+    uint32_t rows;
     uint64_t waiting_tokens;
     uint64_t waiting_pages;
     uint32_t present[TDM_TENANT_MAX];
@@ -29,15 +30,19 @@ static const char *seq_check(const tdm_sched_t *s, uint32_t idx, tally_t *t) {
     t->present[q->tenant]++;
     t->queued += q->queue != TDM_QUEUE_NONE;
     t->rebuilt += q->is_rebuilt;
+    t->rows += q->row != TDM_TAPE_NONE;
+    if (q->out_cnt > 0 && q->row == TDM_TAPE_NONE) return "tokens were sent and not kept";
     if ((tdm_seq_fill_left(q) > 0) != (q->queue != TDM_QUEUE_NONE))
         return "a sequence with tokens to feed is in no queue, or the other way round";
     if (q->state == TDM_SEQ_WAITING) {
         t->waiting++;
         t->waiting_tokens += q->prompt_cnt;
         t->waiting_pages += tdm_sched_need(q->prompt_cnt, q->output_max);
+        if ((q->row != TDM_TAPE_NONE) != (q->out_cnt > 0)) return "a row is kept for nothing";
         return q->slot == TDM_SEQ_NONE && q->pos == 0 ? NULL : "a waiting sequence has a slot";
     }
     t->running++;
+    if (q->row == TDM_TAPE_NONE) return "a running sequence has no row for its tokens";
     if (q->slot >= s->sizes.seq_max || s->slot_seq[q->slot] != idx)
         return "a slot does not lead to its sequence";
     const tdm_kv_slot_t *slot = &s->kv.slot[q->slot];
@@ -53,19 +58,17 @@ static const char *queue_check(const tdm_sched_t *s, uint32_t queue, uint32_t *q
     const tdm_queue_t *l = &s->queues.queue[queue];
     uint32_t prev = TDM_SEQ_NONE, cnt = 0;
     uint64_t tokens = 0;
-    int is_past_holders = 0;
+    uint32_t part = 0, before = 0; /* 0: has a slot, 1: had one, 2: never ran */
     for (uint32_t at = l->head; at != TDM_SEQ_NONE; at = s->seq[at].next) {
         const tdm_seq_t *q = &s->seq[at];
         if (q->queue != queue || q->prev != prev || cnt++ >= s->seq_cnt)
             return "a queue is not a list";
         if (q->slo_class != tdm_queue_class(queue) || q->tenant != queue % TDM_TENANT_MAX)
             return "a sequence is in another's queue";
-        if (q->slot == TDM_SEQ_NONE)
-            is_past_holders = 1;
-        else if (is_past_holders)
-            return "a waiting sequence stands before one with a slot";
-        if (prev != TDM_SEQ_NONE && (s->seq[prev].slot == TDM_SEQ_NONE) == is_past_holders &&
-            s->seq[prev].order > q->order)
+        before = part;
+        part = q->slot != TDM_SEQ_NONE ? 0u : q->is_returned ? 1u : 2u;
+        if (part < before) return "a waiting sequence stands before one with a slot";
+        if (prev != TDM_SEQ_NONE && part == before && s->seq[prev].order > q->order)
             return "a queue is out of order";
         tokens += tdm_seq_fill_left(q);
         prev = at;
@@ -139,6 +142,7 @@ static const char *sums_check(const tdm_sched_t *s) {
     for (uint32_t k = 0; k < TDM_SLO_CLASS_MAX; k++) by_class += s->queues.tokens_of[k];
     if (by_class != by_queue) return "the tokens of the classes are wrong";
     if (t.queued != queued) return "a sequence is in two queues";
+    if (t.rows + s->tape.free_cnt != s->tape.row_cnt) return "rows of tokens are not conserved";
     if (t.rebuilt != s->rebuilt_cnt) return "the count of rebuilt sequences is wrong";
     return NULL;
 }

@@ -22,6 +22,8 @@ tdm_status_t tdm_sched_sizes_check(const tdm_sched_sizes_t *sizes, tdm_error_t *
     RANGE(sizes->api_cnt, 1u, (uint32_t)TDM_API_TILE_MAX);
     RANGE(sizes->request_max, 1u, REQUEST_MAX);
     RANGE(sizes->depth, 1u, 2u);
+    if (sizes->has_cache > 1u)
+        return tdm_error_set(err, TDM_ERR_INVAL, "scheduler: has_cache is outside its range");
     return TDM_OK;
 }
 

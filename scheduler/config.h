@@ -23,6 +23,9 @@ typedef struct tdm_sched_sizes {
     uint32_t api_cnt;     /* api tiles, [1, TDM_API_TILE_MAX] */
     uint32_t request_max; /* request slots of one api tile, [1, 65536] */
     uint32_t depth;       /* plans in flight, 1 or 2 */
+    uint32_t has_cache;   /* 1: full pages serve later prompts of the same tenant */
+    uint32_t reserved;
+    uint64_t cache_key[2]; /* secret and random: keys the index of such pages */
 } tdm_sched_sizes_t;
 
 /* tdm_sched_class_t holds the promises of one class of service. */

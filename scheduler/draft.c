@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "scheduler/draft_private.h"
 
-#include "appliance/base/clock.h"
-
 #include <string.h>
 
 /* ALIGN: a slice that the limit cuts ends on a multiple of 16 tokens, the
@@ -101,48 +99,6 @@ static void draft_bounds(tdm_sched_t *s, tdm_draft_t *d) {
     if (tdm_draft_predict(s, d->both, &d->load) > d->budget_ns) s->stats.over_budget_cnt++;
 }
 
-/* find_ward gives the oldest head that waited past bypass_ns. */
-static uint32_t find_ward(const tdm_sched_t *s) {
-    uint32_t ward = TDM_SEQ_NONE;
-    if (s->waiting_cnt == 0) return ward;
-    for (uint32_t i = 0; (i = tdm_queue_next(&s->queues, i)) < TDM_QUEUE_CNT; i++) {
-        uint32_t idx = tdm_order_first_waiting(&s->queues, s->seq, i);
-        if (idx == TDM_SEQ_NONE || s->now_ns - s->seq[idx].accepted_ns <= s->live.bypass_ns)
-            continue;
-        if (ward == TDM_SEQ_NONE || s->seq[idx].order < s->seq[ward].order) ward = idx;
-    }
-    return ward;
-}
-
-/* start_bar says why a WAITING sequence cannot get a slot now. */
-static tdm_reason_t start_bar(const tdm_sched_t *s, const tdm_draft_t *d, uint32_t idx) {
-    const tdm_seq_t *q = &s->seq[idx];
-    if (s->rebuilt_cnt > 0) return TDM_CAP_recovering;
-    if (s->kv.slot_free_cnt == 0) return TDM_CAP_slots;
-    if (d->ward != TDM_SEQ_NONE && d->ward != idx) return TDM_CAP_kv_pages;
-    if (!tdm_kv_can_open(&s->kv, tdm_sched_need(q->prompt_cnt, q->output_max)))
-        return TDM_CAP_kv_pages;
-    return TDM_REASON_NONE;
-}
-
-static void start(tdm_sched_t *s, tdm_draft_t *d, uint32_t idx) {
-    tdm_seq_t *q = &s->seq[idx];
-    q->slot = tdm_kv_open(&s->kv, tdm_sched_need(q->prompt_cnt, q->output_max));
-    s->slot_seq[q->slot] = idx;
-    tdm_seq_move(q, TDM_SEQ_PREFILL);
-    s->waiting_cnt--;
-    s->waiting_tokens -= q->prompt_cnt;
-    s->waiting_pages -= tdm_sched_need(q->prompt_cnt, q->output_max);
-    s->running_cnt++;
-    s->stats.waiting_of[q->slo_class]--;
-    s->stats.running_of[q->slo_class]++;
-    d->start_class[d->start_cnt] = q->slo_class;
-    int64_t wait_ns = s->now_ns - q->accepted_ns;
-    d->start_wait_ns[d->start_cnt++] = wait_ns;
-    q->wait_us = (uint32_t)TDM_MIN(wait_ns / TDM_NS_PER_US, (int64_t)UINT32_MAX);
-    if (d->ward == idx) d->ward = find_ward(s);
-}
-
 static tdm_pick_t *pick_find(tdm_draft_t *d, uint32_t seq) {
     for (uint32_t i = 0; i < d->pick_cnt; i++)
         if (d->pick[i].seq == seq) return &d->pick[i];
@@ -166,7 +122,7 @@ typedef struct head {
     int64_t slack_ns;
     uint64_t order;
     double served; /* its tenant */
-    int is_first;  /* it has a slot, or its deadline is lost */
+    int is_first;  /* it has or had a slot, or its deadline is lost */
 } head_t;
 
 /* is_before: does a go before b inside their group? */
@@ -185,14 +141,14 @@ static head_t head_of(const tdm_sched_t *s, tdm_draft_t *d, uint32_t queue, uint
     if (*cursor == TDM_SEQ_NONE) return none;
     const tdm_seq_t *q = &s->seq[*cursor];
     int is_waiting = q->state == TDM_SEQ_WAITING;
-    d->blocked[queue] = is_waiting ? start_bar(s, d, *cursor) : TDM_REASON_NONE;
+    d->blocked[queue] = is_waiting ? tdm_draft_bar(s, d, *cursor) : TDM_REASON_NONE;
     if (d->blocked[queue] != TDM_REASON_NONE) return none;
     int64_t slack = tdm_order_slack(q, s->now_ns, d->token_ns);
     return (head_t){.queue = queue,
                     .slack_ns = slack,
                     .order = q->order,
                     .served = s->queues.served[q->tenant],
-                    .is_first = !is_waiting || slack < 0};
+                    .is_first = !is_waiting || q->is_returned || slack < 0};
 }
 
 /* best_queue gives the queue whose head goes next, TDM_QUEUE_CNT where no
@@ -288,7 +244,6 @@ static uint32_t slice_cnt(const tdm_sched_t *s, tdm_draft_t *d, const bound_t *b
 
 static void pick_add(tdm_sched_t *s, tdm_draft_t *d, uint32_t idx, uint32_t cnt) {
     tdm_seq_t *q = &s->seq[idx];
-    if (q->state == TDM_SEQ_WAITING) start(s, d, idx);
     tdm_pick_t *p = pick_find(d, idx);
     if (!p) {
         p = &d->pick[d->pick_cnt++];
@@ -312,7 +267,12 @@ static void draft_pass(tdm_sched_t *s, tdm_draft_t *d, const bound_t *b) {
         if (queue == TDM_QUEUE_CNT) break;
         uint32_t idx = cursor[queue];
         uint32_t before = d->load.prefill_cnt;
-        uint32_t cnt = slice_cnt(s, d, b, idx, b->may_force && is_first);
+        int may_force = b->may_force && is_first, was_forced = d->is_forced;
+        uint32_t cnt = slice_cnt(s, d, b, idx, may_force);
+        if (cnt > 0 && s->seq[idx].state == TDM_SEQ_WAITING && tdm_draft_start(s, d, idx)) {
+            d->is_forced = was_forced; /* the cache moved it on: look again */
+            cnt = slice_cnt(s, d, b, idx, may_force);
+        }
         if (cnt == 0) return;
         pick_add(s, d, idx, cnt);
         TDM_CHECK(d->load.prefill_cnt > before);
@@ -346,7 +306,7 @@ static tdm_route_t other_route(const tdm_sched_t *s, const tdm_draft_t *d) {
 
 static void draft_prefill(tdm_sched_t *s, tdm_draft_t *d) {
     d->token_ns = s->fill_tok > 0.0 ? s->fill_ns / s->fill_tok : 0.0;
-    d->ward = find_ward(s);
+    d->ward = tdm_draft_ward(s);
     int64_t base_ns = tdm_draft_predict(s, d->both, &d->load);
     if (has_both(s) && base_ns < d->budget_ns) {
         bound_t quarter = {.is_short_only = 1,
@@ -365,6 +325,7 @@ static void draft_prefill(tdm_sched_t *s, tdm_draft_t *d) {
 void tdm_draft_make(tdm_sched_t *s, tdm_draft_t *d) {
     memset(d, 0, sizeof *d);
     d->cap = TDM_CAP_no_work;
+    d->match_left = TDM_SCHED_MATCH_MAX;
     draft_decodes(s, d);
     draft_bounds(s, d);
     draft_prefill(s, d);

@@ -13,6 +13,11 @@
 
 #include "scheduler/step_private.h"
 
+/* Each start has a slice, but for one a pass: past what the cache had, it
+   may not fit the time. */
+#define TDM_DRAFT_PASS_MAX  3u
+#define TDM_DRAFT_START_MAX (TDM_PLAN_SLICE_MAX + TDM_DRAFT_PASS_MAX)
+
 /* How many tokens a sequence gets. */
 typedef struct tdm_pick {
     uint32_t seq;
@@ -31,16 +36,24 @@ typedef struct tdm_draft {
     uint32_t pick_cnt;
     tdm_reason_t cap;
     tdm_reason_t blocked[TDM_QUEUE_CNT]; /* why its next WAITING cannot start */
+    uint32_t match_left;                 /* pages that starts may still take from the cache */
     uint32_t ward; /* only it may start: it was overtaken too long; TDM_SEQ_NONE */
     int is_forced;
     uint32_t start_cnt;
-    uint16_t start_class[TDM_PLAN_SLICE_MAX];
-    int64_t start_wait_ns[TDM_PLAN_SLICE_MAX];
+    uint16_t start_class[TDM_DRAFT_START_MAX];
+    int64_t start_wait_ns[TDM_DRAFT_START_MAX];
     tdm_pick_t pick[TDM_PLAN_SLICE_MAX];
 } tdm_draft_t;
 
 /* tdm_draft_make decides the next iteration at s->now_ns. */
 void tdm_draft_make(tdm_sched_t *s, tdm_draft_t *d);
+
+/* start.c: tdm_draft_ward gives the oldest head that waited past bypass_ns;
+   tdm_draft_bar says why a WAITING sequence cannot get a slot now;
+   tdm_draft_start gives it one, and says how many tokens it was spared. */
+uint32_t tdm_draft_ward(const tdm_sched_t *s);
+tdm_reason_t tdm_draft_bar(const tdm_sched_t *s, const tdm_draft_t *d, uint32_t idx);
+uint32_t tdm_draft_start(tdm_sched_t *s, tdm_draft_t *d, uint32_t idx);
 
 /* tdm_draft_predict is the time that the policy expects of a load. */
 int64_t tdm_draft_predict(const tdm_sched_t *s, tdm_route_t both, const tdm_load_t *load);

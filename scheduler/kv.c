@@ -2,16 +2,18 @@
 #include "scheduler/kv.h"
 
 #include "appliance/base/check.h"
+#include "appliance/base/rng.h"
 
 static uint32_t *table_of(const tdm_kv_t *kv, uint32_t slot) {
     return kv->table + (size_t)slot * kv->table_max;
 }
 
-void tdm_kv_init(tdm_kv_t *kv) {
+void tdm_kv_init(tdm_kv_t *kv, const uint64_t key[2]) {
     kv->free_cnt = kv->page_cnt;
     kv->slot_free_cnt = kv->slot_cnt;
     kv->promised_cnt = 0;
     kv->fenced_cnt = 0;
+    kv->cached_cnt = 0;
     kv->done_iteration = 0;
     kv->released_cnt = 0;
     kv->close_cnt = 0;
@@ -22,11 +24,13 @@ void tdm_kv_init(tdm_kv_t *kv) {
     for (uint32_t i = 0; i < kv->slot_cnt; i++) {
         kv->slot_free[i] = kv->slot_cnt - 1u - i;
         kv->slot[i] = (tdm_kv_slot_t){.state = TDM_KV_SLOT_FREE};
+        kv->chain[i] = (tdm_kv_chain_t){0};
     }
+    tdm_prefix_init(&kv->prefix, key);
 }
 
 int tdm_kv_can_open(const tdm_kv_t *kv, uint32_t page_cnt) {
-    return kv->slot_free_cnt > 0 && page_cnt <= kv->free_cnt - kv->promised_cnt;
+    return kv->slot_free_cnt > 0 && page_cnt <= tdm_kv_spare(kv);
 }
 
 uint32_t tdm_kv_open(tdm_kv_t *kv, uint32_t page_cnt) {
@@ -37,10 +41,73 @@ uint32_t tdm_kv_open(tdm_kv_t *kv, uint32_t page_cnt) {
     t->state = TDM_KV_SLOT_HELD;
     t->promised_cnt = page_cnt;
     t->granted_cnt = 0;
+    t->filled_cnt = 0;
     t->is_open = 0;
     t->last_iteration = 0;
+    kv->chain[slot] = (tdm_kv_chain_t){0};
     kv->promised_cnt += page_cnt;
     return slot;
+}
+
+static void page_free(tdm_kv_t *kv, uint32_t page) {
+    kv->owner[page] = TDM_KV_NONE;
+    kv->free[kv->free_cnt++] = page;
+}
+
+/* page_take gives a free page; where there is none, the idle one whose use
+   is longest ago. */
+static uint32_t page_take(tdm_kv_t *kv) {
+    if (kv->free_cnt == 0) {
+        page_free(kv, tdm_prefix_evict(&kv->prefix));
+        kv->cached_cnt--;
+    }
+    return kv->free[--kv->free_cnt];
+}
+
+int tdm_kv_match(tdm_kv_t *kv, uint32_t slot, uint32_t tenant,
+                 const int32_t token[TDM_KV_PAGE_TOKENS]) {
+    tdm_kv_slot_t *t = &kv->slot[slot];
+    tdm_kv_chain_t *c = &kv->chain[slot];
+    TDM_CHECK(t->state == TDM_KV_SLOT_HELD && t->owned_cnt == t->filled_cnt);
+    if (kv->prefix.bucket_cnt == 0 || t->promised_cnt == 0) return 0;
+    uint32_t page = tdm_prefix_find(&kv->prefix, tenant, c->serial, token);
+    if (page == TDM_PREFIX_NONE) return 0;
+    tdm_prefix_hold(&kv->prefix, page);
+    table_of(kv, slot)[t->owned_cnt++] = page;
+    t->shared_cnt++;
+    t->filled_cnt++;
+    t->promised_cnt--;
+    kv->promised_cnt--;
+    c->serial = kv->prefix.page[page].serial;
+    c->cnt++;
+    return 1;
+}
+
+void tdm_kv_list(tdm_kv_t *kv, uint32_t slot, uint32_t tenant,
+                 const int32_t token[TDM_KV_PAGE_TOKENS]) {
+    tdm_kv_slot_t *t = &kv->slot[slot];
+    tdm_kv_chain_t *c = &kv->chain[slot];
+    TDM_CHECK(t->state == TDM_KV_SLOT_HELD && c->cnt < t->owned_cnt);
+    uint32_t like = tdm_prefix_find(&kv->prefix, tenant, c->serial, token);
+    if (like == TDM_PREFIX_NONE) {
+        like = table_of(kv, slot)[c->cnt];
+        TDM_CHECK(kv->owner[like] == slot);
+        tdm_prefix_insert(&kv->prefix, like, tenant, c->serial, token);
+        kv->owner[like] = TDM_KV_SHARED;
+        kv->cached_cnt++;
+        t->shared_cnt++;
+    }
+    c->serial = kv->prefix.page[like].serial;
+    c->cnt++;
+}
+
+void tdm_kv_doubt(tdm_kv_t *kv, uint32_t slot) {
+    for (uint32_t i = 0; i < kv->slot[slot].owned_cnt; i++) {
+        uint32_t page = table_of(kv, slot)[i];
+        if (kv->owner[page] != TDM_KV_SHARED) continue;
+        int is_free = tdm_prefix_forget(&kv->prefix, page);
+        TDM_CHECK(!is_free);
+    }
 }
 
 void tdm_kv_cover(tdm_kv_t *kv, uint32_t slot, uint32_t tok) {
@@ -48,30 +115,44 @@ void tdm_kv_cover(tdm_kv_t *kv, uint32_t slot, uint32_t tok) {
     uint32_t *table = table_of(kv, slot);
     TDM_CHECK(t->state == TDM_KV_SLOT_HELD);
     while (t->owned_cnt < tdm_kv_pages(tok)) {
-        TDM_CHECK(t->promised_cnt > 0 && kv->free_cnt > 0);
-        uint32_t page = kv->free[--kv->free_cnt];
+        TDM_CHECK(t->promised_cnt > 0);
+        uint32_t page = page_take(kv);
         TDM_CHECK(kv->owner[page] == TDM_KV_NONE);
         kv->owner[page] = slot;
         table[t->owned_cnt++] = page;
-        t->tail = page;
         t->promised_cnt--;
         kv->promised_cnt--;
     }
 }
 
-/* slot_release gives the pages and the slot back. */
+/* shared_release: one table less holds the page. */
+static void shared_release(tdm_kv_t *kv, uint32_t page) {
+    if (tdm_prefix_drop(&kv->prefix, page)) {
+        kv->cached_cnt--;
+        page_free(kv, page);
+    }
+    kv->released_cnt += kv->prefix.page[page].ref == 0;
+}
+
+/* slot_release gives the pages and the slot back, the end of its table
+   first: among idle pages a prefix is younger than what follows it. */
 static void slot_release(tdm_kv_t *kv, uint32_t slot) {
     tdm_kv_slot_t *t = &kv->slot[slot];
     const uint32_t *table = table_of(kv, slot);
-    for (uint32_t i = 0; i < t->owned_cnt; i++) {
+    for (uint32_t i = t->owned_cnt; i-- > 0;) {
+        if (kv->owner[table[i]] == TDM_KV_SHARED) {
+            shared_release(kv, table[i]);
+            continue;
+        }
         TDM_CHECK(kv->owner[table[i]] == slot);
-        kv->owner[table[i]] = TDM_KV_NONE;
-        kv->free[kv->free_cnt++] = table[i];
+        page_free(kv, table[i]);
+        kv->released_cnt++;
     }
     TDM_CHECK(kv->free_cnt <= kv->page_cnt);
-    kv->released_cnt += t->owned_cnt;
     t->owned_cnt = 0;
+    t->shared_cnt = 0;
     t->granted_cnt = 0;
+    t->filled_cnt = 0;
     t->state = TDM_KV_SLOT_FREE;
     kv->slot_free[kv->slot_free_cnt++] = slot;
 }
@@ -90,7 +171,7 @@ void tdm_kv_retire(tdm_kv_t *kv, uint32_t slot) {
     t->is_open = 0;
     if (t->last_iteration > kv->done_iteration) {
         t->state = TDM_KV_SLOT_FENCED;
-        kv->fenced_cnt += t->owned_cnt;
+        kv->fenced_cnt += t->owned_cnt - t->shared_cnt;
         return;
     }
     slot_release(kv, slot);
@@ -100,7 +181,7 @@ static void fences_fall(tdm_kv_t *kv) {
     for (uint32_t i = 0; i < kv->slot_cnt; i++) {
         tdm_kv_slot_t *t = &kv->slot[i];
         if (t->state != TDM_KV_SLOT_FENCED || t->last_iteration > kv->done_iteration) continue;
-        kv->fenced_cnt -= t->owned_cnt;
+        kv->fenced_cnt -= t->owned_cnt - t->shared_cnt;
         slot_release(kv, i);
     }
 }
@@ -109,6 +190,16 @@ void tdm_kv_done(tdm_kv_t *kv, uint64_t iteration) {
     TDM_CHECK(iteration > kv->done_iteration);
     kv->done_iteration = iteration;
     fences_fall(kv);
+}
+
+/* flush forgets all that is cached. */
+static void flush(tdm_kv_t *kv) {
+    if (kv->prefix.bucket_cnt == 0) return;
+    for (uint32_t i = 0; i < kv->page_cnt; i++) {
+        if (!tdm_prefix_forget(&kv->prefix, i)) continue;
+        kv->cached_cnt--;
+        page_free(kv, i);
+    }
 }
 
 void tdm_kv_epoch_end(tdm_kv_t *kv, uint64_t iteration) {
@@ -121,28 +212,24 @@ void tdm_kv_epoch_end(tdm_kv_t *kv, uint64_t iteration) {
         kv->slot[i].must_close = 0;
         kv->slot[i].granted_cnt = 0;
     }
+    flush(kv);
 }
 
-uint32_t tdm_kv_page(const tdm_kv_t *kv, uint32_t slot, uint32_t pos) {
-    TDM_CHECK(pos / TDM_KV_PAGE_TOKENS < kv->slot[slot].owned_cnt);
-    if (pos / TDM_KV_PAGE_TOKENS + 1u == kv->slot[slot].owned_cnt) return kv->slot[slot].tail;
-    return table_of(kv, slot)[pos / TDM_KV_PAGE_TOKENS];
+uint32_t tdm_kv_page(const tdm_kv_t *kv, uint32_t slot, uint32_t idx) {
+    TDM_CHECK(idx < kv->slot[slot].owned_cnt);
+    return table_of(kv, slot)[idx];
 }
 
-void tdm_kv_remember(tdm_kv_t *kv, uint32_t slot, uint32_t pos, int32_t token) {
-    size_t page = tdm_kv_page(kv, slot, pos);
-    kv->mirror[page * TDM_KV_PAGE_TOKENS + pos % TDM_KV_PAGE_TOKENS] = token;
-}
+/* Sums over all tables. */
+typedef struct sums {
+    uint32_t own, fenced, promised;
+    uint64_t shared; /* of mixed page numbers, one for each table that holds one */
+} sums_t;
 
-int32_t tdm_kv_recall(const tdm_kv_t *kv, uint32_t slot, uint32_t pos) {
-    size_t page = tdm_kv_page(kv, slot, pos);
-    return kv->mirror[page * TDM_KV_PAGE_TOKENS + pos % TDM_KV_PAGE_TOKENS];
-}
-
-/* slot_check walks one table; adds its pages and promise to the sums. */
-static const char *slot_check(const tdm_kv_t *kv, uint32_t slot, uint32_t *owned, uint32_t *fenced,
-                              uint32_t *promised) {
+/* slot_check walks one table and adds it to the sums. */
+static const char *slot_check(const tdm_kv_t *kv, uint32_t slot, sums_t *sum) {
     const tdm_kv_slot_t *t = &kv->slot[slot];
+    uint32_t shared = 0;
     if (t->owned_cnt > kv->table_max) return "a page table is over its length";
     if (t->granted_cnt > t->owned_cnt) return "more pages granted than owned";
     if (t->state == TDM_KV_SLOT_FREE && t->owned_cnt != 0) return "a free slot owns pages";
@@ -152,32 +239,59 @@ static const char *slot_check(const tdm_kv_t *kv, uint32_t slot, uint32_t *owned
     for (uint32_t i = 0; i < t->owned_cnt; i++) {
         uint32_t page = table_of(kv, slot)[i];
         if (page >= kv->page_cnt) return "a page number is outside the pool";
-        if (kv->owner[page] != slot) return "a page is in a table that is not its owner's";
+        if (kv->owner[page] == TDM_KV_SHARED) {
+            shared++;
+            sum->shared += tdm_rng_mix(page + 1u);
+        } else if (kv->owner[page] != slot) {
+            return "a page is in a table that is not its owner's";
+        }
     }
-    if (t->owned_cnt > 0 && table_of(kv, slot)[t->owned_cnt - 1u] != t->tail)
-        return "a slot's last page is not the last of its table";
-    *owned += t->owned_cnt;
-    *promised += t->promised_cnt;
-    if (t->state == TDM_KV_SLOT_FENCED) *fenced += t->owned_cnt;
+    if (shared != t->shared_cnt) return "a slot's shared pages are miscounted";
+    sum->own += t->owned_cnt - shared;
+    sum->promised += t->promised_cnt;
+    if (t->state == TDM_KV_SLOT_FENCED) sum->fenced += t->owned_cnt - shared;
+    return NULL;
+}
+
+/* pages_check holds every page against the sums: a shared one has as many
+   tables as it counts. */
+static const char *pages_check(const tdm_kv_t *kv, const sums_t *sum) {
+    uint32_t own = 0, cached = 0;
+    uint64_t shared = 0;
+    for (uint32_t i = 0; i < kv->page_cnt; i++) {
+        uint32_t is_shared = kv->owner[i] == TDM_KV_SHARED;
+        own += kv->owner[i] != TDM_KV_NONE && !is_shared;
+        cached += is_shared;
+        if (kv->prefix.bucket_cnt == 0) continue;
+        const tdm_prefix_page_t *p = &kv->prefix.page[i];
+        if (is_shared != (uint32_t)(p->ref > 0 || p->serial != 0))
+            return "a page is shared by nobody";
+        shared += p->ref * tdm_rng_mix(i + 1u);
+    }
+    for (uint32_t i = 0; i < kv->free_cnt; i++)
+        if (kv->owner[kv->free[i]] != TDM_KV_NONE) return "a free page has an owner";
+    if (own != sum->own) return "a page has an owner whose table lacks it";
+    if (shared != sum->shared) return "a shared page is not counted by as many as hold it";
+    if (cached != kv->cached_cnt) return "the cached pages are miscounted";
+    if (own + cached + kv->free_cnt != kv->page_cnt) return "pages are not conserved";
     return NULL;
 }
 
 const char *tdm_kv_check(const tdm_kv_t *kv) {
-    uint32_t owned = 0, fenced = 0, promised = 0, has_owner = 0, slots = 0, closes = 0;
-    for (uint32_t i = 0; i < kv->slot_cnt; i++) {
-        const char *wrong = slot_check(kv, i, &owned, &fenced, &promised);
-        if (wrong) return wrong;
+    uint32_t slots = 0, closes = 0;
+    sums_t sum = {0};
+    const char *wrong = tdm_prefix_check(&kv->prefix);
+    for (uint32_t i = 0; !wrong && i < kv->slot_cnt; i++) {
+        wrong = slot_check(kv, i, &sum);
         slots += kv->slot[i].state == TDM_KV_SLOT_FREE;
         closes += kv->slot[i].must_close;
     }
-    for (uint32_t i = 0; i < kv->page_cnt; i++) has_owner += kv->owner[i] != TDM_KV_NONE;
-    for (uint32_t i = 0; i < kv->free_cnt; i++)
-        if (kv->owner[kv->free[i]] != TDM_KV_NONE) return "a free page has an owner";
-    if (has_owner != owned) return "a page has an owner whose table lacks it";
-    if (owned + kv->free_cnt != kv->page_cnt) return "pages are not conserved";
-    if (fenced != kv->fenced_cnt) return "the fenced count is wrong";
-    if (promised != kv->promised_cnt) return "the promised count is wrong";
-    if (kv->promised_cnt > kv->free_cnt) return "more pages promised than free";
+    if (!wrong) wrong = pages_check(kv, &sum);
+    if (wrong) return wrong;
+    if (sum.fenced != kv->fenced_cnt) return "the fenced count is wrong";
+    if (sum.promised != kv->promised_cnt) return "the promised count is wrong";
+    if (kv->promised_cnt > kv->free_cnt + kv->prefix.idle_cnt)
+        return "more pages promised than free";
     if (closes != kv->close_cnt) return "the slots to close are miscounted";
     if (slots != kv->slot_free_cnt) return "slots are not conserved";
     return NULL;

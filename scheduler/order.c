@@ -35,10 +35,20 @@ void tdm_order_append(tdm_order_t *o, tdm_seq_t *seq, uint32_t idx, uint32_t que
 }
 
 void tdm_order_return(tdm_order_t *o, tdm_seq_t *seq, uint32_t idx, uint32_t queue) {
-    TDM_CHECK(seq[idx].slot != TDM_SEQ_NONE);
-    uint32_t at = o->queue[queue].head;
-    while (at != TDM_SEQ_NONE && seq[at].slot != TDM_SEQ_NONE && seq[at].order < seq[idx].order)
+    TDM_CHECK(seq[idx].state == TDM_SEQ_WAITING);
+    uint32_t at = tdm_order_first_waiting(o, seq, queue);
+    while (at != TDM_SEQ_NONE && seq[at].is_returned && seq[at].order < seq[idx].order)
         at = seq[at].next;
+    link_before(o, seq, idx, queue, at);
+}
+
+void tdm_order_settle(tdm_order_t *o, tdm_seq_t *seq, uint32_t idx) {
+    uint32_t queue = seq[idx].queue, prev = seq[idx].prev;
+    TDM_CHECK(seq[idx].slot != TDM_SEQ_NONE);
+    if (prev == TDM_SEQ_NONE || seq[prev].order < seq[idx].order) return;
+    tdm_order_remove(o, seq, idx);
+    uint32_t at = o->queue[queue].head;
+    while (seq[at].order < seq[idx].order) at = seq[at].next;
     link_before(o, seq, idx, queue, at);
 }
 

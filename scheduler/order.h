@@ -6,7 +6,7 @@
    first-in first-out queue per (class, short or long, tenant):
 
      head                                          tail
-     [has a slot, by order]  [WAITING, by order .......]
+     [has a slot, by order]  [had one, by order]  [WAITING, by order ....]
 
    Inside a queue all first-token budgets are equal, so FIFO is earliest
    deadline first.  The queues of one class and length are a group.
@@ -16,9 +16,9 @@
    to its tenant, an output token twice, over the tenant's weight.  A
    tenant that comes back from idleness starts at the least counter of
    those at work: it has no claim to what it did not ask for.  Two heads
-   come before that rule: one that has a slot already, as it holds pages,
-   and one whose deadline is lost, so a neighbour's small counter delays
-   nobody for ever.
+   come before that rule: one that has a slot already or had one before, as
+   it keeps its place, and one whose deadline is lost, so a neighbour's
+   small counter delays nobody for ever.
 
    Between groups the head with the least slack goes first: time to its
    deadline minus the time its remaining tokens take.  A deadline does not
@@ -81,9 +81,13 @@ void tdm_order_init(tdm_order_t *o);
 /* tdm_order_append queues a WAITING sequence at the tail. */
 void tdm_order_append(tdm_order_t *o, tdm_seq_t *seq, uint32_t idx, uint32_t queue);
 
-/* tdm_order_return queues a sequence that has a slot among its like, by
-   order. */
+/* tdm_order_return queues a sequence that is WAITING again, by order
+   among its like. */
 void tdm_order_return(tdm_order_t *o, tdm_seq_t *seq, uint32_t idx, uint32_t queue);
+
+/* tdm_order_settle moves a sequence that has just got a slot to its place,
+   by order, among those with one. */
+void tdm_order_settle(tdm_order_t *o, tdm_seq_t *seq, uint32_t idx);
 
 /* tdm_order_remove takes a sequence out of its queue. */
 void tdm_order_remove(tdm_order_t *o, tdm_seq_t *seq, uint32_t idx);

@@ -21,8 +21,10 @@ static void write_slot(tdm_sched_t *s, tdm_plan_t *plan, const tdm_seq_t *q, uin
     tdm_kv_slot_t *t = &s->kv.slot[q->slot];
     if (!t->is_open) {
         tdm_plan_open_t *open = &plan->open[plan->open_cnt++];
-        *open = (tdm_plan_open_t){
-            .slot = q->slot, .prompt_cnt = q->prompt_cnt, .sampling = q->request->sampling};
+        *open = (tdm_plan_open_t){.slot = q->slot,
+                                  .prompt_cnt = q->prompt_cnt,
+                                  .filled_cnt = t->filled_cnt * TDM_KV_PAGE_TOKENS,
+                                  .sampling = q->request->sampling};
         t->is_open = 1;
     }
     t->last_iteration = plan->iteration;
@@ -34,8 +36,7 @@ static void write_slot(tdm_sched_t *s, tdm_plan_t *plan, const tdm_seq_t *q, uin
         .slot = q->slot, .page_off = plan->page_cnt, .page_cnt = want - t->granted_cnt};
     TDM_CHECK(plan->page_cnt + grant->page_cnt <= TDM_PLAN_PAGE_MAX);
     while (t->granted_cnt < want)
-        plan->page[plan->page_cnt++] =
-            tdm_kv_page(&s->kv, q->slot, t->granted_cnt++ * TDM_KV_PAGE_TOKENS);
+        plan->page[plan->page_cnt++] = tdm_kv_page(&s->kv, q->slot, t->granted_cnt++);
 }
 
 static void write_entry(tdm_flight_t *f, const tdm_sched_t *s, uint32_t idx, uint32_t pos,
@@ -60,8 +61,9 @@ static void write_slice(tdm_sched_t *s, tdm_plan_t *plan, tdm_flight_t *f, const
                                                         .token_off = plan->token_cnt,
                                                         .is_last = is_last ? 1u : 0u};
     for (uint32_t pos = q->pos; pos < end; pos++)
-        plan->token[plan->token_cnt++] =
-            pos < q->prompt_cnt ? q->request->prompt[pos] : tdm_kv_recall(&s->kv, q->slot, pos);
+        plan->token[plan->token_cnt++] = pos < q->prompt_cnt
+                                             ? q->request->prompt[pos]
+                                             : *tdm_tape_at(&s->tape, q->row, pos - q->prompt_cnt);
     if (q->pos < q->fed_cnt) s->stats.rebuilt_tokens += TDM_MIN(end, q->fed_cnt) - q->pos;
     q->served_ns = s->now_ns;
     tdm_order_advance(&s->queues, s->seq, p->seq, p->cnt);
@@ -130,9 +132,9 @@ static void write_record(tdm_sched_t *s, const tdm_draft_t *d, const tdm_plan_t 
     f->record.is_outside =
         tdm_predict_is_outside(&s->live.profile, plan->route, &d->load) ? 1u : 0u;
     memcpy(f->decode_of, d->decode_of, sizeof d->decode_of);
-    f->record.start_cnt = d->start_cnt;
-    memcpy(f->record.start_class, d->start_class, sizeof d->start_class);
-    memcpy(f->record.start_wait_ns, d->start_wait_ns, sizeof d->start_wait_ns);
+    f->record.start_cnt = TDM_MIN(d->start_cnt, (uint32_t)TDM_PLAN_SLICE_MAX);
+    memcpy(f->record.start_class, d->start_class, sizeof f->record.start_class);
+    memcpy(f->record.start_wait_ns, d->start_wait_ns, sizeof f->record.start_wait_ns);
     f->profile_ns = tdm_predict_profile_ns(&s->live.profile, (tdm_route_t)plan->route, &d->load);
     s->stats.outside_cnt += f->record.is_outside;
     tdm_sched_count(s, d->cap);

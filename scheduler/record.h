@@ -8,7 +8,7 @@
    Identities that hold between any two calls (scheduler/check.h):
      received = accepted + sum(refused)
      accepted = waiting + running + sum(ended)
-     page_cnt = page_free + page_held + page_fenced */
+     page_cnt = page_free + page_held + page_fenced + page_cached */
 
 #include "appliance/abi/event.h"
 #include "appliance/abi/plan.h"
@@ -73,6 +73,11 @@ typedef struct tdm_sched_stats {
     uint64_t over_budget_cnt;            /* iterations whose decodes alone pass the limit */
     uint64_t outside_cnt;                /* iterations outside the measured table */
     uint64_t drift_cnt;                  /* alarms raised */
+    uint64_t cache_lookup_cnt;           /* prompts that looked for cached pages */
+    uint64_t cache_hit_cnt;              /* of them, with at least one found */
+    uint64_t cache_saved_tokens;         /* prompt tokens that were not computed again */
+    uint64_t cache_evict_cnt;            /* idle pages given to something else */
+    uint64_t cache_flush_cnt;            /* cached pages forgotten: contents lost or doubtful */
 
     uint32_t waiting_cnt;
     uint32_t running_cnt; /* sequences with a slot */
@@ -82,9 +87,11 @@ typedef struct tdm_sched_stats {
     uint64_t backlog_tokens; /* prompt tokens not yet planned, waiting and running */
     uint32_t page_cnt;
     uint32_t page_free;
-    uint32_t page_held;     /* in page tables of live sequences */
+    uint32_t page_held;     /* one live sequence's own */
     uint32_t page_fenced;   /* of ended sequences, still readable by an iteration */
-    uint32_t page_promised; /* of page_free, set aside for running sequences */
+    uint32_t page_cached;   /* kept for whoever continues the same text */
+    uint32_t page_idle;     /* of page_cached, in no table: as good as free */
+    uint32_t page_promised; /* of page_free and page_idle, set aside for running sequences */
     uint32_t epoch;
     uint32_t is_up;       /* an executor is there */
     uint32_t is_draining; /* nothing more is accepted */

@@ -53,7 +53,9 @@ static void take(tdm_sched_t *s, uint32_t idx, int32_t token, uint32_t flags, ui
                          .index = q->out_cnt,
                          .iteration_ns = end_ns,
                          .start_ns = q->accepted_ns + (int64_t)q->wait_us * TDM_NS_PER_US};
+    if (q->out_cnt == 0) event.cached_cnt = q->cached_cnt;
     tdm_sched_push(s, q->api, &event);
+    *tdm_tape_at(&s->tape, q->row, q->out_cnt) = token;
     q->out_cnt++;
     s->stats.output_tokens++;
     s->stats.last_token_ns = s->now_ns;
@@ -65,16 +67,23 @@ static void take(tdm_sched_t *s, uint32_t idx, int32_t token, uint32_t flags, ui
         tdm_sched_end(s, idx, TDM_SEQ_DONE, TDM_FINISH_LENGTH, TDM_REASON_NONE);
         return;
     }
-    tdm_kv_cover(&s->kv, q->slot, pos + 1u);
-    tdm_kv_remember(&s->kv, q->slot, pos, token);
 }
 
 /* take_ahead asks for what the entries further on will touch. */
 static void take_ahead(const tdm_sched_t *s, const tdm_flight_t *f, uint32_t i) {
     uint32_t next = i + TDM_SCHED_AHEAD;
-    if (next >= f->entry_cnt) return;
+    if (next >= f->entry_cnt || f->entry[next].seq == TDM_SEQ_NONE) return;
     __builtin_prefetch(&s->seq[f->entry[next].seq], 1);
-    tdm_kv_ahead(&s->kv, f->entry[next].slot, f->entry[next].pos);
+}
+
+/* list_pages offers the pages that the entry's inputs have filled; its
+   sequence lives.  A decode fills one only with the last row of it. */
+static void list_pages(tdm_sched_t *s, const tdm_flight_entry_t *e) {
+    const tdm_seq_t *q = &s->seq[e->seq];
+    const tdm_kv_chain_t *c = &s->kv.chain[e->slot];
+    int32_t buf[TDM_KV_PAGE_TOKENS];
+    while ((c->cnt + 1u) * TDM_KV_PAGE_TOKENS <= e->pos)
+        tdm_kv_list(&s->kv, e->slot, q->tenant, tdm_sched_page_tokens(s, q, c->cnt, buf));
 }
 
 /* take_samples hands the copied tokens out; whoever has ended meanwhile
@@ -84,9 +93,15 @@ static uint32_t take_samples(tdm_sched_t *s, const tdm_flight_t *f, int64_t end_
     for (uint32_t i = 0; i < f->entry_cnt; i++) {
         const tdm_flight_entry_t *e = &f->entry[i];
         take_ahead(s, f, i);
+        const tdm_seq_t *q = e->seq == TDM_SEQ_NONE ? NULL : &s->seq[e->seq];
+        int is_live = q && q->state != TDM_SEQ_FREE && TDM_ENTRY_IS_OF(e, q);
+        if (is_live && s->sizes.has_cache &&
+            (i < f->record.slice_cnt || e->pos % TDM_KV_PAGE_TOKENS == 0))
+            list_pages(s, e);
         if (!e->is_sampled) continue;
-        const tdm_seq_t *q = &s->seq[e->seq];
-        if (q->state != TDM_SEQ_FREE && TDM_ENTRY_IS_OF(e, q))
+        /* Ended or not: its slot is fenced until this result is done. */
+        if (s->sample_flags[n] & TDM_SAMPLE_NAN) tdm_kv_doubt(&s->kv, e->slot);
+        if (is_live)
             take(s, e->seq, s->sample[n], s->sample_flags[n], e->pos, end_ns);
         else {
             discard_cnt++;
@@ -242,6 +257,7 @@ void tdm_sched_executor_up(tdm_sched_t *s, int64_t now_ns, uint32_t epoch) {
 /* blame counts a death for every sequence of a lost plan, once per life. */
 static void blame(tdm_sched_t *s, const tdm_flight_t *f) {
     for (uint32_t i = 0; i < f->entry_cnt; i++) {
+        if (f->entry[i].seq == TDM_SEQ_NONE) continue;
         tdm_seq_t *q = &s->seq[f->entry[i].seq];
         if (q->state == TDM_SEQ_FREE || !TDM_ENTRY_IS_OF(&f->entry[i], q)) continue;
         if (q->death_cnt > 0 && q->death_epoch == s->epoch) continue;
@@ -252,20 +268,14 @@ static void blame(tdm_sched_t *s, const tdm_flight_t *f) {
     }
 }
 
-/* take_back sends a sequence back to PREFILL with all tokens it has. */
+/* take_back sends a sequence back with all tokens it has; one that streams
+   goes before all that never ran. */
 static void take_back(tdm_sched_t *s, uint32_t idx) {
     tdm_seq_t *q = &s->seq[idx];
-    if (q->queue != TDM_QUEUE_NONE) tdm_order_remove(&s->queues, s->seq, idx);
-    q->fed_cnt = TDM_MAX(q->fed_cnt, q->pos);
-    q->fill_cnt = q->prompt_cnt + q->out_cnt;
-    q->pos = 0;
-    if (q->state == TDM_SEQ_DECODE) tdm_seq_move(q, TDM_SEQ_PREFILL);
-    if (q->out_cnt > 0 && !q->is_rebuilt) {
-        q->is_rebuilt = 1;
-        s->rebuilt_cnt++;
-    }
-    int is_short = q->fill_cnt <= s->live.short_max;
-    tdm_order_return(&s->queues, s->seq, idx, tdm_queue_of(q->slo_class, is_short, q->tenant));
+    tdm_sched_give_back(s, idx);
+    if (q->out_cnt == 0 || q->is_rebuilt) return;
+    q->is_rebuilt = 1;
+    s->rebuilt_cnt++;
 }
 
 void tdm_sched_executor_down(tdm_sched_t *s, int64_t now_ns) {

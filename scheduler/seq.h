@@ -5,19 +5,22 @@
 /* tdm_seq is one accepted request on its way.  A refused request never
    becomes a sequence.
 
-                      +--------------- executor died -----+
-                      v                                   |
+                +-- executor died, or gave its place up --+
+                v                                         |
      FREE -> WAITING -> PREFILL -------------> DECODE ----+
       ^         |          |                     |
       |         +----------+---------------------+
       |                    v
       +---- DONE | CANCELLED | FAILED       (one END event each)
 
+   Whoever goes back to WAITING keeps its order, and so its place before
+   all that came later, and the tokens it has sent (scheduler/tape.h).
+
    Positions count tokens of the sequence from 0, prompt first:
 
      0 ........ prompt_cnt ........ fill_cnt ....... last
      prompt     outputs sent before  outputs still to come
-                the last restart
+                it last went back
 
    pos is the next input position to plan; below fill_cnt its token is
    known and it is prefill, from fill_cnt on it is decode.  last =
@@ -45,16 +48,18 @@ typedef enum tdm_seq_state {
     TDM_SEQ_STATE_CNT
 } tdm_seq_state_t;
 
-/* Two lines of 64 bytes: what every iteration reads of a running sequence,
-   and what its start, its first token and its end need. */
+/* Three lines of 64 bytes: what every iteration reads of a running
+   sequence; what its start and its first token need; what only trouble
+   needs. */
 typedef struct tdm_seq {
     uint64_t order TDM_ALIGNED(64); /* of acceptance, from 1 */
     uint32_t prompt_cnt;
     uint32_t output_max;
-    uint32_t fill_cnt; /* tokens known when the executor life began */
+    uint32_t fill_cnt; /* tokens known when it last left WAITING */
     uint32_t pos;
     uint32_t out_cnt; /* tokens sent */
     uint32_t slot;    /* TDM_SEQ_NONE while WAITING */
+    uint32_t row;     /* of its output tokens, TDM_TAPE_NONE: none */
     uint32_t prev;    /* neighbours in its queue, or in the free list */
     uint32_t next;
     tdm_handle_t handle;
@@ -63,18 +68,25 @@ typedef struct tdm_seq {
     uint16_t tenant;
     uint16_t state;      /* tdm_seq_state_t */
     uint16_t queue;      /* scheduler/order.h, TDM_QUEUE_NONE where in none */
-    uint16_t is_rebuilt; /* prefilled again after a restart, tokens were sent */
+    uint16_t is_rebuilt; /* computed again after a restart, tokens were sent */
 
     const tdm_request_t *request TDM_ALIGNED(64); /* api's, readable until END is popped */
     int64_t accepted_ns;
     int64_t deadline_ns;  /* of the first token: the request's or its class's */
     int64_t served_ns;    /* when a token of it was last planned, else accepted_ns */
     int64_t first_ns;     /* end of the iteration that made its first token, 0: none yet */
-    int64_t death_ns;     /* when the first counted death happened */
-    uint32_t death_cnt;   /* executor lives it ended in */
-    uint32_t death_epoch; /* counted for this epoch already */
-    uint32_t fed_cnt;     /* positions planned in earlier executor lives */
     uint32_t wait_us;     /* it was WAITING for so long, at most UINT32_MAX */
+    uint32_t cached_cnt;  /* prompt tokens it was spared when it first started */
+    uint32_t is_returned; /* it had a slot before */
+    uint32_t evict_cnt;   /* times it gave its place up to a more urgent one */
+
+    int64_t death_ns TDM_ALIGNED(64); /* when the first counted death happened */
+    int64_t skip_ns;                  /* end of its last token's iteration while it is left out of
+                                         plans, 0: it is in all */
+    uint32_t death_cnt;               /* executor lives it ended in */
+    uint32_t death_epoch;             /* counted for this epoch already */
+    uint32_t fed_cnt;                 /* positions planned before it last went back */
+    uint32_t reserved;
 } tdm_seq_t;
 
 /* tdm_seq_may says whether the table above has the arrow from -> to. */

@@ -33,6 +33,16 @@ static uint32_t outbox_depth(const tdm_sched_sizes_t *sizes) {
     return depth;
 }
 
+static void lay_out_cache(carver_t *c, tdm_prefix_t *x, const tdm_sched_sizes_t *sizes) {
+    x->page_cnt = sizes->page_cnt;
+    x->bucket_cnt = 0;
+    if (!sizes->has_cache) return;
+    x->bucket_cnt = tdm_prefix_buckets(sizes->page_cnt);
+    x->bucket = carve(c, x->bucket_cnt, sizeof *x->bucket);
+    x->page = carve(c, sizes->page_cnt, sizeof *x->page);
+    x->token = carve(c, (uint64_t)sizes->page_cnt * TDM_KV_PAGE_TOKENS, sizeof *x->token);
+}
+
 /* lay_out places the arrays; with c->base NULL it only counts. */
 static void lay_out(carver_t *c, tdm_sched_t *s, const tdm_sched_sizes_t *sizes) {
     uint32_t table_max = tdm_kv_pages(sizes->context_max);
@@ -48,8 +58,13 @@ static void lay_out(carver_t *c, tdm_sched_t *s, const tdm_sched_sizes_t *sizes)
     s->kv.owner = carve(c, sizes->page_cnt, sizeof *s->kv.owner);
     s->kv.table = carve(c, (uint64_t)sizes->seq_max * s->kv.table_max, sizeof *s->kv.table);
     s->kv.slot_free = carve(c, sizes->seq_max, sizeof *s->kv.slot_free);
-    s->kv.mirror = carve(c, (uint64_t)sizes->page_cnt * TDM_KV_PAGE_TOKENS, sizeof *s->kv.mirror);
     s->kv.slot = carve(c, sizes->seq_max, sizeof *s->kv.slot);
+    s->kv.chain = carve(c, sizes->seq_max, sizeof *s->kv.chain);
+    s->tape.row_cnt = tdm_tape_rows(sizes->seq_max);
+    s->tape.row_sz = sizes->context_max;
+    s->tape.free = carve(c, s->tape.row_cnt, sizeof *s->tape.free);
+    s->tape.token = carve(c, (uint64_t)s->tape.row_cnt * s->tape.row_sz, sizeof *s->tape.token);
+    lay_out_cache(c, &s->kv.prefix, sizes);
     for (uint32_t i = 0; i < sizes->api_cnt; i++) {
         s->outbox[i].mask = outbox_depth(sizes) - 1u;
         s->outbox[i].event = carve(c, outbox_depth(sizes), sizeof *s->outbox[i].event);
@@ -94,7 +109,8 @@ tdm_status_t tdm_sched_init(void *mem, const tdm_sched_sizes_t *sizes, const tdm
     for (uint32_t i = 0; i < sizes->api_cnt * sizes->request_max; i++)
         s->by_request[i] = TDM_SEQ_NONE;
     tdm_order_init(&s->queues);
-    tdm_kv_init(&s->kv);
+    tdm_kv_init(&s->kv, sizes->cache_key);
+    tdm_tape_init(&s->tape);
     tdm_predict_init(&s->predict);
     tdm_cap_init(&s->cap);
     for (uint32_t i = 0; i < TDM_TENANT_MAX; i++) s->bucket[i].level = live->tenant[i].token_burst;
@@ -140,10 +156,60 @@ static void mark_flights(tdm_sched_t *s, uint32_t idx, tdm_finish_t finish) {
         }
 }
 
+const int32_t *tdm_sched_page_tokens(const tdm_sched_t *s, const tdm_seq_t *q, uint32_t idx,
+                                     int32_t buf[TDM_KV_PAGE_TOKENS]) {
+    uint32_t pos = idx * TDM_KV_PAGE_TOKENS, end = pos + TDM_KV_PAGE_TOKENS;
+    if (end <= q->prompt_cnt) return q->request->prompt + pos;
+    TDM_CHECK(end <= q->prompt_cnt + q->out_cnt);
+    if (pos >= q->prompt_cnt) return tdm_tape_at(&s->tape, q->row, pos - q->prompt_cnt);
+    uint32_t head = q->prompt_cnt - pos;
+    memcpy(buf, q->request->prompt + pos, head * sizeof *buf);
+    memcpy(buf + head, tdm_tape_at(&s->tape, q->row, 0), (TDM_KV_PAGE_TOKENS - head) * sizeof *buf);
+    return buf;
+}
+
+/* orphan lets the plans in flight compute for nobody. */
+static void orphan(tdm_sched_t *s, uint32_t idx) {
+    for (uint32_t i = 0; i < s->flight_cnt; i++)
+        for (uint32_t k = 0; k < s->flight[i].entry_cnt; k++) {
+            tdm_flight_entry_t *e = &s->flight[i].entry[k];
+            if (e->seq == idx && TDM_ENTRY_IS_OF(e, &s->seq[idx])) e->seq = TDM_SEQ_NONE;
+        }
+}
+
+void tdm_sched_give_back(tdm_sched_t *s, uint32_t idx) {
+    tdm_seq_t *q = &s->seq[idx];
+    orphan(s, idx);
+    if (q->queue != TDM_QUEUE_NONE) tdm_order_remove(&s->queues, s->seq, idx);
+    tdm_kv_retire(&s->kv, q->slot);
+    s->slot_seq[q->slot] = TDM_SEQ_NONE;
+    q->slot = TDM_SEQ_NONE;
+    if (q->out_cnt == 0) {
+        tdm_tape_give(&s->tape, q->row);
+        q->row = TDM_TAPE_NONE;
+    }
+    q->fed_cnt = TDM_MAX(q->fed_cnt, q->pos);
+    q->fill_cnt = q->prompt_cnt + q->out_cnt;
+    q->pos = 0;
+    q->skip_ns = 0;
+    q->is_returned = 1;
+    tdm_seq_move(q, TDM_SEQ_WAITING);
+    s->running_cnt--;
+    s->stats.running_of[q->slo_class]--;
+    s->waiting_cnt++;
+    s->stats.waiting_of[q->slo_class]++;
+    s->waiting_tokens += q->prompt_cnt;
+    s->waiting_pages += tdm_sched_need(q->prompt_cnt, q->output_max);
+    int is_short = q->fill_cnt <= s->live.short_max;
+    tdm_order_return(&s->queues, s->seq, idx, tdm_queue_of(q->slo_class, is_short, q->tenant));
+}
+
 /* leave takes a sequence off whatever holds it in its state. */
 static void leave(tdm_sched_t *s, uint32_t idx) {
     tdm_seq_t *q = &s->seq[idx];
     if (q->queue != TDM_QUEUE_NONE) tdm_order_remove(&s->queues, s->seq, idx);
+    if (q->row != TDM_TAPE_NONE) tdm_tape_give(&s->tape, q->row);
+    s->rebuilt_cnt -= q->is_rebuilt;
     if (q->state == TDM_SEQ_WAITING) {
         s->waiting_cnt--;
         s->waiting_tokens -= q->prompt_cnt;
@@ -156,7 +222,6 @@ static void leave(tdm_sched_t *s, uint32_t idx) {
     s->running_cnt--;
     s->drain_slots += 1.0;
     s->stats.running_of[q->slo_class]--;
-    s->rebuilt_cnt -= q->is_rebuilt;
 }
 
 void tdm_sched_end(tdm_sched_t *s, uint32_t idx, tdm_seq_state_t state, tdm_finish_t finish,
@@ -200,6 +265,7 @@ static void accept(tdm_sched_t *s, const tdm_request_t *request) {
                      .output_max = request->output_max,
                      .fill_cnt = request->prompt_cnt,
                      .slot = TDM_SEQ_NONE,
+                     .row = TDM_TAPE_NONE,
                      .prev = TDM_SEQ_NONE,
                      .next = TDM_SEQ_NONE,
                      .api = request->api,
@@ -320,7 +386,11 @@ const tdm_sched_stats_t *tdm_sched_stats(tdm_sched_t *s) {
     t->page_cnt = s->kv.page_cnt;
     t->page_free = s->kv.free_cnt;
     t->page_fenced = s->kv.fenced_cnt;
-    t->page_held = s->kv.page_cnt - s->kv.free_cnt - s->kv.fenced_cnt;
+    t->page_cached = s->kv.cached_cnt;
+    t->page_idle = s->kv.prefix.idle_cnt;
+    t->page_held = s->kv.page_cnt - s->kv.free_cnt - s->kv.fenced_cnt - s->kv.cached_cnt;
+    t->cache_evict_cnt = s->kv.prefix.evicted_cnt;
+    t->cache_flush_cnt = s->kv.prefix.flushed_cnt;
     t->page_promised = s->kv.promised_cnt;
     t->epoch = s->epoch;
     t->is_up = s->is_up;

@@ -11,13 +11,14 @@
 #include "scheduler/predict.h"
 #include "scheduler/seq.h"
 #include "scheduler/step.h"
+#include "scheduler/tape.h"
 
 #define TDM_SCHED_DEPTH_MAX  2u
 #define TDM_SCHED_RECORD_MAX 16u /* power of two */
 
 /* One slot of a plan in flight; slices first, then decodes. */
 typedef struct tdm_flight_entry {
-    uint32_t seq;
+    uint32_t seq;   /* TDM_SEQ_NONE: it gave its slot up meanwhile */
     uint32_t order; /* of the sequence, its low half: it may have ended meanwhile */
     uint32_t pos;   /* of the token it samples */
     uint16_t slot;
@@ -27,6 +28,10 @@ typedef struct tdm_flight_entry {
 
 /* TDM_ENTRY_IS_OF: the entry belongs to this life of its sequence. */
 #define TDM_ENTRY_IS_OF(e, q) ((e)->order == (uint32_t)(q)->order)
+
+/* Pages that starting sequences may take from the cache for one plan: what
+   is left of TDM_PLAN_PAGE_MAX covers every slice and decode. */
+#define TDM_SCHED_MATCH_MAX (TDM_PLAN_PAGE_MAX / 2)
 
 /* How many sequences ahead a walk over slots asks for the line of the
    next: enough to hide a memory access behind the work on so many. */
@@ -87,6 +92,7 @@ struct tdm_sched {
     uint64_t waiting_pages; /* that sequences in WAITING will need */
 
     tdm_kv_t kv;
+    tdm_tape_t tape;
     tdm_predict_t predict;
     tdm_cap_t cap;
     double clock_ratio; /* the device's clock over the profile's */
@@ -135,6 +141,16 @@ void tdm_sched_push(tdm_sched_t *s, uint32_t api, const tdm_event_t *event);
    and frees it; its slot is fenced. */
 void tdm_sched_end(tdm_sched_t *s, uint32_t seq, tdm_seq_state_t state, tdm_finish_t finish,
                    tdm_reason_t reason);
+
+/* give_back sends a sequence that has a slot back to WAITING, in its place,
+   with all tokens it has sent; samples of it in flight are discarded and
+   will be drawn again, the same. */
+void tdm_sched_give_back(tdm_sched_t *s, uint32_t seq);
+
+/* page_tokens gives the tokens of page idx of a sequence, all of them
+   known; buf is used where they are not together. */
+const int32_t *tdm_sched_page_tokens(const tdm_sched_t *s, const tdm_seq_t *q, uint32_t idx,
+                                     int32_t buf[TDM_KV_PAGE_TOKENS]);
 
 /* need gives the KV pages that prompt and output can touch: the last
    token is never an input. */

@@ -37,7 +37,7 @@ typedef struct tdm_event {
     int32_t token;       /* id in [0, vocab) */
     uint32_t index;      /* of this token in the output; on END the output count */
     uint32_t retry_after_ms;
-    uint32_t cached_cnt;  /* prompt tokens served from the prefix cache; on ACCEPTED */
+    uint32_t cached_cnt;  /* prompt tokens served from the prefix cache; on the first TOKEN */
     int64_t iteration_ns; /* end of the iteration that made the token; 0 otherwise */
     int64_t start_ns;     /* of a TOKEN: the plan that first worked on the request; else 0 */
 } tdm_event_t;

@@ -8,7 +8,8 @@
    in this order:
 
      close[]   slots forgotten
-     open[]    slots taken: empty page table, empty history, sampling set
+     open[]    slots taken: empty page table, sampling set; the history is
+               empty, or what the first filled_cnt / 64 pages granted hold
      grant[]   pages appended to a slot's page table, in order
      slice[]   prefill: token ids at [pos, pos+cnt) of a slot
      decode[]  one token per slot: the input is the slot's token at `pos`
@@ -16,6 +17,8 @@
 
    KV of position p of a slot lies in page table[p / 64] at row p % 64, and
    is written by the iteration that has position p as input.
+   A page may be in several tables, to be read; a plan writes a page for
+   one slot only, and none that is shared.
    A slot appears at most once in slice[] and decode[] together.  A slice
    with is_last, and every decode, samples one token: it becomes the
    slot's token at pos + cnt (decode: pos + 1).
@@ -40,6 +43,9 @@ typedef enum tdm_route {
 typedef struct tdm_plan_open {
     uint32_t slot;       /* in [0, TDM_SEQ_MAX) */
     uint32_t prompt_cnt; /* tokens that are prompt; later positions are output */
+    uint32_t filled_cnt; /* tokens computed before, by slots that shared their pages: the first
+                            input is this position; a multiple of 64 */
+    uint32_t reserved;
     tdm_sampling_t sampling;
 } tdm_plan_open_t;
 

@@ -23,7 +23,6 @@ static void on_accepted(tdm_api_tile_t *t, tdm_slot_t *s, const tdm_event_t *e) 
     tdm_store_relaxed(&t->stats.accept_cnt, t->stats.accept_cnt + 1);
     tdm_count(t->wires.block, TDM_METRIC_tokens_total, TDM_LABEL_TOKEN_prompt,
               s->request.prompt_cnt);
-    tdm_count(t->wires.block, TDM_METRIC_tokens_total, TDM_LABEL_TOKEN_cached, e->cached_cnt);
     tdm_observe(t->wires.block, TDM_METRIC_request_prompt_tokens, s->request.slo_class,
                 s->request.prompt_cnt);
     if (s->control_due && !tdm_slot_push_controls(t, s)) tdm_slot_ready(t, s);
@@ -62,6 +61,8 @@ static void on_token(tdm_api_tile_t *t, tdm_slot_t *s, const tdm_event_t *e) {
         return;
     }
     if (s->seen_cnt++ == 0) {
+        s->cached_cnt = TDM_MIN(e->cached_cnt, s->request.prompt_cnt);
+        tdm_count(t->wires.block, TDM_METRIC_tokens_total, TDM_LABEL_TOKEN_cached, s->cached_cnt);
         s->start_ns = e->start_ns;
         s->first_ns = e->iteration_ns;
         tdm_observe_ns(t->wires.block, TDM_METRIC_prefill_seconds, s->request.slo_class,

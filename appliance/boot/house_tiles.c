@@ -295,7 +295,9 @@ static void sched_config(tdm_house_t *h, tdm_sched_sizes_t *sizes, tdm_sched_liv
         .api_cnt = h->wires.api_cnt,
         .request_max = (uint32_t)c->api_requests,
         .depth = (uint32_t)c->sched_depth,
+        .has_cache = (uint32_t)c->sched_prefix_cache,
     };
+    (void)!getrandom(sizes->cache_key, sizeof sizes->cache_key, 0);
     tdm_sched_live_default(live);
     live->route = route[c->sched_route];
     live->policy = TDM_POLICY_QUANTILE + (uint32_t)c->sched_policy;

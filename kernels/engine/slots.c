@@ -16,7 +16,7 @@ static uint64_t history_stride(const tdm_slots_config_t *c) {
 
 /* layout_t: offsets of the arrays behind the struct. */
 typedef struct layout {
-    uint64_t slot, shadow, page, history, stamp, end;
+    uint64_t slot, shadow, page, history, page_token, stamp, end;
 } layout_t;
 
 static layout_t lay_out(const tdm_slots_config_t *c) {
@@ -26,7 +26,9 @@ static layout_t lay_out(const tdm_slots_config_t *c) {
     l.shadow = tdm_size_align(l.slot + n * sizeof(tdm_slot_t), 64);
     l.page = tdm_size_align(l.shadow + n * sizeof(slot_shadow_t), 64);
     l.history = tdm_size_align(l.page + n * table_stride(c) * sizeof(uint32_t), 64);
-    l.stamp = tdm_size_align(l.history + n * history_stride(c) * sizeof(int32_t), 64);
+    l.page_token = tdm_size_align(l.history + n * history_stride(c) * sizeof(int32_t), 64);
+    l.stamp = tdm_size_align(
+        l.page_token + (uint64_t)c->kv_page_cnt * TDM_KV_PAGE_TOKENS * sizeof(int32_t), 64);
     l.end = tdm_size_align(l.stamp + (uint64_t)c->kv_page_cnt * sizeof(uint32_t), 64);
     return l;
 }
@@ -45,6 +47,7 @@ tdm_slots_t *tdm_slots_init(void *mem, const tdm_slots_config_t *config) {
     s->shadow = (slot_shadow_t *)(void *)(base + l.shadow);
     s->page = (uint32_t *)(void *)(base + l.page);
     s->history = (int32_t *)(void *)(base + l.history);
+    s->page_token = (int32_t *)(void *)(base + l.page_token);
     s->stamp = (uint32_t *)(void *)(base + l.stamp);
     return s;
 }
@@ -58,6 +61,8 @@ static void open_one(tdm_slots_t *s, const tdm_plan_open_t *o) {
     memset(t, 0, sizeof *t);
     t->is_open = 1;
     t->prompt_cnt = o->prompt_cnt;
+    t->filled_cnt = o->filled_cnt;
+    t->next_pos = t->token_cnt = o->filled_cnt;
     t->sampling = o->sampling;
 }
 
@@ -65,13 +70,28 @@ static void grant_one(tdm_slots_t *s, const tdm_plan_t *plan, const tdm_plan_gra
     tdm_slot_t *t = &s->slot[g->slot];
     uint32_t *table = s->page + (uint64_t)g->slot * s->stride + t->page_cnt;
     memcpy(table, plan->page + g->page_off, (uint64_t)g->page_cnt * sizeof *table);
+    for (uint32_t i = 0; i < g->page_cnt; i++) {
+        uint32_t pos = (t->page_cnt + i) * TDM_KV_PAGE_TOKENS;
+        if (pos >= t->filled_cnt) break;
+        memcpy(history_of(s, g->slot) + pos,
+               s->page_token + (uint64_t)table[i] * TDM_KV_PAGE_TOKENS,
+               TDM_KV_PAGE_TOKENS * sizeof(int32_t));
+    }
     t->page_cnt += g->page_cnt;
+}
+
+/* note_input keeps a token with the page its KV goes to. */
+static void note_input(tdm_slots_t *s, uint32_t slot, uint32_t pos, int32_t token) {
+    uint64_t page = s->page[(uint64_t)slot * s->stride + pos / TDM_KV_PAGE_TOKENS];
+    s->page_token[page * TDM_KV_PAGE_TOKENS + pos % TDM_KV_PAGE_TOKENS] = token;
 }
 
 static void slice_one(tdm_slots_t *s, const tdm_plan_t *plan, const tdm_plan_slice_t *c) {
     tdm_slot_t *t = &s->slot[c->slot];
     memcpy(history_of(s, c->slot) + c->pos, plan->token + c->token_off,
            (uint64_t)c->cnt * sizeof(int32_t));
+    for (uint32_t i = 0; i < c->cnt; i++)
+        note_input(s, c->slot, c->pos + i, plan->token[c->token_off + i]);
     t->next_pos = c->pos + c->cnt;
     t->token_cnt = t->next_pos;
 }
@@ -82,7 +102,9 @@ void tdm_slots_apply(tdm_slots_t *s, const tdm_plan_t *plan) {
     for (uint32_t i = 0; i < plan->grant_cnt; i++) grant_one(s, plan, &plan->grant[i]);
     for (uint32_t i = 0; i < plan->slice_cnt; i++) slice_one(s, plan, &plan->slice[i]);
     for (uint32_t i = 0; i < plan->decode_cnt; i++) {
-        tdm_slot_t *t = &s->slot[plan->decode[i].slot];
+        uint32_t slot = plan->decode[i].slot, pos = plan->decode[i].pos;
+        tdm_slot_t *t = &s->slot[slot];
+        note_input(s, slot, pos, history_of(s, slot)[pos]);
         t->next_pos++;
         t->token_cnt = t->next_pos;
     }

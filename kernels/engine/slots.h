@@ -11,7 +11,9 @@
           --> tdm_slots_sampled the new token becomes the next input
 
    A slot's `next_pos` is the position its next input must have: inputs
-   are contiguous from 0.  The token there is known after a sample, and
+   are contiguous from 0, or from filled_cnt where a slot opens on pages
+   that others have filled; their tokens are kept by page, so that such a
+   slot's history is whole.  The token there is known after a sample, and
    unknown after a slice that was not the last.
 
    Ownership: caller's memory.  Nothing here allocates or can fail after
@@ -36,6 +38,7 @@ typedef struct tdm_slot {
     uint32_t is_poisoned; /* a sample was NaN: later ones are too */
     uint32_t prompt_cnt;
     uint32_t page_cnt;
+    uint32_t filled_cnt; /* tokens computed before it was opened */
     uint32_t next_pos;
     uint32_t token_cnt; /* known tokens: next_pos, or next_pos + 1 after a sample */
     tdm_sampling_t sampling;

@@ -66,9 +66,14 @@ static tdm_status_t check_open(tdm_slots_t *s, const tdm_plan_open_t *o, tdm_err
         REFUSE("plan: opens slot %u, which is not free", o->slot);
     if (o->prompt_cnt == 0 || o->prompt_cnt > s->config.context_max)
         REFUSE("plan: slot %u has a prompt of %u tokens", o->slot, o->prompt_cnt);
+    if (o->filled_cnt % TDM_KV_PAGE_TOKENS != 0 || o->filled_cnt > s->config.context_max)
+        REFUSE("plan: slot %u opens on %u filled tokens", o->slot, o->filled_cnt);
     const char *bad = tdm_sampling_check(&o->sampling, s->config.vocab);
     if (bad) REFUSE("plan: slot %u: sampling.%s is out of range", o->slot, bad);
-    s->shadow[o->slot] = (slot_shadow_t){.is_open = 1, .prompt_cnt = o->prompt_cnt};
+    s->shadow[o->slot] = (slot_shadow_t){.is_open = 1,
+                                         .prompt_cnt = o->prompt_cnt,
+                                         .next_pos = o->filled_cnt,
+                                         .token_cnt = o->filled_cnt};
     return TDM_OK;
 }
 

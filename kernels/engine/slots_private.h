@@ -22,6 +22,7 @@ struct tdm_slots {
     slot_shadow_t *shadow; /* [seq_max] */
     uint32_t *page;        /* [seq_max][stride] */
     int32_t *history;      /* [seq_max][context_max + 1] */
+    int32_t *page_token;   /* [kv_page_cnt][TDM_KV_PAGE_TOKENS] inputs by where their KV lies */
     uint32_t *stamp;       /* [kv_page_cnt] the check that last saw the page written */
 };
 

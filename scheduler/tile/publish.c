@@ -106,6 +106,26 @@ static void publish_discards(tdm_block_t *b, const tdm_sched_stats_t *s) {
                  s->discard_tokens - stop - cancelled);
 }
 
+/* publish_cap: how prefill is limited. */
+static void publish_cap(tdm_block_t *b, const tdm_sched_stats_t *s) {
+    tdm_gauge_set(b, TDM_METRIC_sched_cap_quantile_ratio, 0, ratio_ppm(s->cap_quantile, 1.0));
+    tdm_gauge_set(b, TDM_METRIC_sched_cap_alpha_ratio, 0, ratio_ppm(s->cap_alpha, 1.0));
+    tdm_count_to(b, TDM_METRIC_sched_gaps_total, TDM_LABEL_GAP_kept, s->gap_cnt - s->gap_over_cnt);
+    tdm_count_to(b, TDM_METRIC_sched_gaps_total, TDM_LABEL_GAP_over, s->gap_over_cnt);
+    tdm_gauge_set(b, TDM_METRIC_sched_drifting, 0, s->is_drifting);
+    tdm_count_to(b, TDM_METRIC_sched_drift_alarms_total, 0, s->drift_cnt);
+    tdm_count_to(b, TDM_METRIC_sched_outside_profile_total, 0, s->outside_cnt);
+}
+
+static void publish_cache(tdm_block_t *b, const tdm_sched_stats_t *s) {
+    tdm_count_to(b, TDM_METRIC_prefix_lookups_total, TDM_LABEL_LOOKUP_hit, s->cache_hit_cnt);
+    tdm_count_to(b, TDM_METRIC_prefix_lookups_total, TDM_LABEL_LOOKUP_miss,
+                 s->cache_lookup_cnt - s->cache_hit_cnt);
+    tdm_count_to(b, TDM_METRIC_prefix_saved_tokens_total, 0, s->cache_saved_tokens);
+    tdm_count_to(b, TDM_METRIC_prefix_lost_pages_total, TDM_LABEL_LOSS_evicted, s->cache_evict_cnt);
+    tdm_count_to(b, TDM_METRIC_prefix_lost_pages_total, TDM_LABEL_LOSS_flushed, s->cache_flush_cnt);
+}
+
 void tdm_sched_tile_publish(tdm_sched_tile_t *t) {
     tdm_block_t *b = t->w.block;
     if (!b) return;
@@ -124,10 +144,13 @@ void tdm_sched_tile_publish(tdm_sched_tile_t *t) {
                       tdm_series2(TDM_METRIC_queue_requests, k, TDM_LABEL_QUEUE_running),
                       s->running_of[k]);
     }
-    uint32_t used = s->page_held + s->page_fenced;
+    publish_cap(b, s);
+    publish_cache(b, s);
+    uint32_t used = s->page_held + s->page_fenced + s->page_cached - s->page_idle;
     tdm_gauge_set(b, TDM_METRIC_kv_pages, TDM_LABEL_KV_total, s->page_cnt);
     tdm_gauge_set(b, TDM_METRIC_kv_pages, TDM_LABEL_KV_used, used);
     tdm_gauge_set(b, TDM_METRIC_kv_pages, TDM_LABEL_KV_free, s->page_free);
+    tdm_gauge_set(b, TDM_METRIC_kv_cached_pages, 0, s->page_idle);
     tdm_gauge_set(b, TDM_METRIC_kv_usage_ratio, 0, ratio_ppm(used, s->page_cnt));
     tdm_gauge_set(b, TDM_METRIC_executor_epoch, 0, t->epoch);
     tdm_block_end(b);

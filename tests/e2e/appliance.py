@@ -23,6 +23,7 @@ class Appliance:
                          "exec.sms": 2, "port.mbufs": 2048, **(settings or {})}
         self.ready = ready
         self.process = None
+        self.headers = {}  # of every GET
 
     def command(self):
         args = [os.path.join(self.bin, "tandemd")]
@@ -80,7 +81,7 @@ class Appliance:
     def get(self, path, headers=None):
         c = self.connect(10)
         try:
-            c.request("GET", path, headers=headers or {})
+            c.request("GET", path, headers={**self.headers, **(headers or {})})
             r = c.getresponse()
             return r.status, r.read(), r.headers
         finally:

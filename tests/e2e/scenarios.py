@@ -62,6 +62,53 @@ def streams_do_not_mix():
         assert a.total("tandem_iterations_total", 'path="fused"') > 0
 
 
+def a_prompt_again_is_computed_once():
+    """Cache on or off, hit or miss: the same tokens; a key's pages are its own."""
+    prompt, other = "tell me once more " * 24, "something else " * 9
+    keys = {"ann": "key of ann", "bob": "key of bob"}
+    admin = {"authorization": "Bearer " + keys["ann"]}
+
+    def ask(a, who, text):
+        body = {"model": model, "prompt": text, "max_tokens": 40, "temperature": 0,
+                "ignore_eos": True, "return_token_ids": True, "repetition_penalty": 1.3}
+        c = a.connect()
+        c.request("POST", "/v1/completions", json.dumps(body),
+                  {"content-type": "application/json", "authorization": "Bearer " + keys[who]})
+        reply = json.loads(c.getresponse().read())
+        c.close()
+        usage = reply["usage"]
+        assert usage["prompt_tokens"] > 3 * 64, usage
+        return reply["choices"][0]["token_ids"], usage["prompt_tokens_details"]["cached_tokens"]
+
+    model = "dummy:tiny"
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "keys")
+        with open(path, "w", encoding="ascii") as f:
+            for who, key in keys.items():
+                f.write(f"{who} {hashlib.sha256(key.encode()).hexdigest()}\n")
+        with_keys = {**NO_PORT, "api.keys_file": path, "model.name": model}
+        with Appliance(BIN, {**with_keys, "sched.prefix_cache": 0}) as a:
+            a.headers = admin
+            want, cached = ask(a, "ann", prompt)
+            assert cached == 0 and ask(a, "ann", prompt) == (want, 0)
+            assert a.total("tandem_prefix_lookups_total") == 0
+        with Appliance(BIN, with_keys) as a:
+            a.headers = admin
+            assert ask(a, "ann", prompt) == (want, 0)
+            again, cached = ask(a, "ann", prompt)
+            assert again == want and cached >= 3 * 64 and cached % 64 == 0, cached
+            assert ask(a, "bob", prompt) == (want, 0)  # never another key's pages
+            assert ask(a, "bob", prompt) == (want, cached)
+            assert ask(a, "ann", prompt + other)[1] == cached // 64 * 64
+            assert a.total("tandem_prefix_lookups_total", 'result="hit"') == 3
+            assert a.total("tandem_prefix_saved_tokens_total") == 3 * cached
+            assert a.total("tandem_tokens_total", 'kind="cached"') == 3 * cached
+            os.kill(a.executor_pid(), signal.SIGKILL)  # with it go the contents
+            a.until(lambda: a.total("tandem_executor_epoch") >= 2 and a.get("/ready")[0] == 200, 30)
+            assert ask(a, "ann", prompt) == (want, 0)
+            assert a.total("tandem_prefix_lost_pages_total", 'cause="flushed"') > 0
+
+
 def a_client_that_leaves_frees_its_pages():
     """FIN, RST: the sequence is gone at once; silence: at the idle time-out."""
     with Appliance(BIN, {"quic.idle_ms": 3000}) as a:

@@ -20,6 +20,10 @@ uint64_t fake_hash(uint64_t hash, int32_t token) {
     return tdm_rng_mix(hash * 31u + (uint32_t)token + 1u);
 }
 
+uint64_t fake_root(uint64_t seed) {
+    return tdm_rng_mix((seed >> FAKE_SEED_TENANT_LG & 15u) + 1u);
+}
+
 int32_t fake_token(uint64_t hash, uint64_t seed, uint32_t vocab, uint32_t index,
                    uint32_t min_tokens, uint32_t flags, uint32_t *sample_flags) {
     uint64_t draw = tdm_rng_mix(hash ^ seed);
@@ -40,13 +44,16 @@ void fake_open(fake_executor_t *x, uint32_t page_cnt, uint32_t context, uint32_t
     x->context = context;
     x->vocab = vocab;
     x->table_max = context / TDM_KV_PAGE_TOKENS + 1u;
-    x->page_slot = calloc(page_cnt, sizeof *x->page_slot);
+    x->page_ref = calloc(page_cnt, sizeof *x->page_ref);
+    x->page_fill = calloc(page_cnt, sizeof *x->page_fill);
+    x->page_bad = calloc(page_cnt, sizeof *x->page_bad);
+    x->page_token = calloc((size_t)page_cnt * TDM_KV_PAGE_TOKENS, sizeof *x->page_token);
     x->page_tag = calloc(page_cnt, sizeof *x->page_tag);
     x->page_last_use = calloc(page_cnt, sizeof *x->page_last_use);
 }
 
 static void slot_forget(fake_executor_t *x, fake_slot_t *t) {
-    for (uint32_t i = 0; i < t->page_cnt; i++) x->page_slot[t->page[i]] = UINT32_MAX;
+    for (uint32_t i = 0; i < t->page_cnt; i++) x->page_ref[t->page[i]]--;
     t->is_open = 0;
     t->page_cnt = t->pos = t->known_cnt = 0;
 }
@@ -57,7 +64,10 @@ void fake_close(fake_executor_t *x) {
         free(x->slot[i].hash);
         free(x->slot[i].token);
     }
-    free(x->page_slot);
+    free(x->page_ref);
+    free(x->page_fill);
+    free(x->page_bad);
+    free(x->page_token);
     free(x->page_tag);
     free(x->page_last_use);
 }
@@ -65,7 +75,8 @@ void fake_close(fake_executor_t *x) {
 void fake_restart(fake_executor_t *x, uint32_t epoch) {
     for (uint32_t i = 0; i < TDM_SEQ_MAX; i++) slot_forget(x, &x->slot[i]);
     for (uint32_t i = 0; i < x->page_cnt; i++) {
-        x->page_slot[i] = UINT32_MAX;
+        x->page_fill[i] = 0;
+        x->page_bad[i] = 0;
         x->page_tag[i] = 0;
         x->page_last_use[i] = 0;
     }
@@ -75,17 +86,15 @@ void fake_restart(fake_executor_t *x, uint32_t epoch) {
     x->is_fresh = 1;
 }
 
-static uint64_t tag_of(const fake_slot_t *t, uint32_t index) {
-    return tdm_rng_at(t->seed, index) | 1u;
-}
-
-/* check_reads: all pages before pos hold this sequence's own contents. */
+/* check_reads: all pages before tok hold what this sequence's tokens
+   yield. */
 static int check_reads(fake_executor_t *x, const fake_slot_t *t, uint32_t slot, uint32_t tok,
                        uint64_t iteration) {
     if (tok > t->page_cnt * TDM_KV_PAGE_TOKENS)
         return refuse(x, "slot %u: %u tokens in %u pages", slot, tok, t->page_cnt);
     for (uint32_t i = 0; i * TDM_KV_PAGE_TOKENS < tok; i++) {
-        if (x->page_tag[t->page[i]] != tag_of(t, i))
+        uint32_t end = TDM_MIN((i + 1u) * TDM_KV_PAGE_TOKENS, tok);
+        if (x->page_tag[t->page[i]] != t->hash[end])
             return refuse(x, "slot %u: page %u holds foreign contents", slot, t->page[i]);
         x->page_last_use[t->page[i]] = iteration;
     }
@@ -97,11 +106,14 @@ static int feed(fake_executor_t *x, fake_slot_t *t, uint32_t slot, int32_t token
     if (t->pos >= x->context) return refuse(x, "slot %u: over the context", slot);
     if (t->pos >= t->page_cnt * TDM_KV_PAGE_TOKENS) return refuse(x, "slot %u: no page", slot);
     if ((uint32_t)token >= x->vocab) return refuse(x, "slot %u: token %d", slot, token);
-    uint32_t index = t->pos / TDM_KV_PAGE_TOKENS;
-    x->page_tag[t->page[index]] = tag_of(t, index);
+    uint32_t page = t->page[t->pos / TDM_KV_PAGE_TOKENS], row = t->pos % TDM_KV_PAGE_TOKENS;
+    if (x->page_ref[page] != 1) return refuse(x, "slot %u: writes page %u, shared", slot, page);
     t->token[t->pos] = token;
     t->hash[t->pos + 1] = fake_hash(t->hash[t->pos], token);
     t->pos++;
+    x->page_tag[page] = t->hash[t->pos];
+    x->page_token[(size_t)page * TDM_KV_PAGE_TOKENS + row] = token;
+    x->page_fill[page] = row + 1u;
     if (t->known_cnt < t->pos) t->known_cnt = t->pos;
     return 1;
 }
@@ -140,9 +152,40 @@ static int do_opens(fake_executor_t *x, const tdm_plan_t *plan) {
         t->min_tokens = o->sampling.min_tokens;
         t->flags = o->sampling.flags;
         t->prompt_cnt = o->prompt_cnt;
+        t->filled_cnt = o->filled_cnt;
         t->page_cnt = t->pos = t->known_cnt = 0;
-        t->hash[0] = 0;
+        t->hash[0] = fake_root(t->seed);
+        if (t->filled_cnt % TDM_KV_PAGE_TOKENS != 0 || t->filled_cnt >= x->context)
+            return refuse(x, "slot %u: %u tokens filled", o->slot, t->filled_cnt);
     }
+    return 1;
+}
+
+/* adopt takes a page that others have filled. */
+static int adopt(fake_executor_t *x, fake_slot_t *t, uint32_t slot, uint32_t page) {
+    if (x->page_fill[page] != TDM_KV_PAGE_TOKENS)
+        return refuse(x, "slot %u: page %u has only %u rows", slot, page, x->page_fill[page]);
+    if (x->page_bad[page]) return refuse(x, "slot %u: page %u led to NaN", slot, page);
+    for (uint32_t i = 0; i < TDM_KV_PAGE_TOKENS; i++) {
+        t->token[t->pos] = x->page_token[(size_t)page * TDM_KV_PAGE_TOKENS + i];
+        t->hash[t->pos + 1] = fake_hash(t->hash[t->pos], t->token[t->pos]);
+        t->pos++;
+    }
+    t->known_cnt = t->pos;
+    if (x->page_tag[page] != t->hash[t->pos])
+        return refuse(x, "slot %u: page %u follows other tokens", slot, page);
+    return 1;
+}
+
+/* own takes a page to write. */
+static int own(fake_executor_t *x, uint32_t page) {
+    if (x->page_ref[page] != 0)
+        return refuse(x, "page %u is in %u tables", page, x->page_ref[page]);
+    if (x->page_last_use[page] > x->done_iteration)
+        return refuse(x, "page %u granted before its fence", page);
+    x->page_tag[page] = 0;
+    x->page_fill[page] = 0;
+    x->page_bad[page] = 0;
     return 1;
 }
 
@@ -158,13 +201,10 @@ static int do_grants(fake_executor_t *x, const tdm_plan_t *plan) {
         for (uint32_t k = 0; k < g->page_cnt; k++) {
             uint32_t page = plan->page[off + k];
             if (page >= x->page_cnt) return refuse(x, "page %u is outside the pool", page);
-            if (x->page_slot[page] != UINT32_MAX)
-                return refuse(x, "page %u is in the table of slot %u", page, x->page_slot[page]);
-            if (x->page_last_use[page] > x->done_iteration)
-                return refuse(x, "page %u granted before its fence", page);
             if (t->page_cnt >= x->table_max) return refuse(x, "slot %u: table full", g->slot);
-            x->page_slot[page] = g->slot;
-            x->page_tag[page] = 0;
+            int is_filled = t->page_cnt * TDM_KV_PAGE_TOKENS < t->filled_cnt;
+            if (!(is_filled ? adopt(x, t, g->slot, page) : own(x, page))) return 0;
+            x->page_ref[page]++;
             t->page[t->page_cnt++] = page;
         }
         off += g->page_cnt;
@@ -226,6 +266,24 @@ static int check_head(fake_executor_t *x, const tdm_plan_t *plan) {
     return 1;
 }
 
+/* note_nans remembers whose samples are not finite, until it is told. */
+static void note_nans(const fake_executor_t *x, fake_flight_t *f) {
+    f->nan_cnt = 0;
+    for (uint32_t i = 0; i < f->result.sample_cnt; i++) {
+        if (!(f->result.sample[i].flags & TDM_SAMPLE_NAN)) continue;
+        f->nan_slot[f->nan_cnt] = f->result.sample[i].slot;
+        f->nan_seed[f->nan_cnt++] = x->slot[f->result.sample[i].slot].seed;
+    }
+}
+
+static void tell_nans(fake_executor_t *x, const fake_flight_t *f) {
+    for (uint32_t i = 0; i < f->nan_cnt; i++) {
+        const fake_slot_t *t = &x->slot[f->nan_slot[i]];
+        if (!t->is_open || t->seed != f->nan_seed[i]) continue;
+        for (uint32_t k = 0; k < t->page_cnt; k++) x->page_bad[t->page[k]] = 1;
+    }
+}
+
 int fake_take(fake_executor_t *x, const tdm_plan_t *plan, int64_t cost_ns) {
     uint8_t seen[TDM_SEQ_MAX] = {0};
     if (!check_head(x, plan)) return 0;
@@ -239,6 +297,7 @@ int fake_take(fake_executor_t *x, const tdm_plan_t *plan, int64_t cost_ns) {
     if (!do_closes(x, plan) || !do_opens(x, plan) || !do_grants(x, plan) ||
         !do_slices(x, plan, seen, &f->result) || !do_decodes(x, plan, seen, &f->result))
         return 0;
+    note_nans(x, f);
     x->last_iteration = plan->iteration;
     x->is_fresh = 0;
     x->flight_cnt++;
@@ -247,6 +306,7 @@ int fake_take(fake_executor_t *x, const tdm_plan_t *plan, int64_t cost_ns) {
 
 const tdm_result_t *fake_finish(fake_executor_t *x, int64_t start_ns, int64_t end_ns) {
     static tdm_result_t out;
+    tell_nans(x, &x->flight[0]);
     out = x->flight[0].result;
     out.start_ns = start_ns;
     out.end_ns = end_ns;

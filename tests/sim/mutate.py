@@ -22,18 +22,17 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 
 MUTANTS = [
     ("page leak: a retired slot keeps one", "kv.c",
-     "for (uint32_t i = 0; i < t->owned_cnt; i++) {\n        TDM_CHECK(kv->owner[table[i]] == slot);",
-     "for (uint32_t i = 1; i < t->owned_cnt; i++) {\n        TDM_CHECK(kv->owner[table[i]] == slot);"),
+     "for (uint32_t i = t->owned_cnt; i-- > 0;) {", "for (uint32_t i = t->owned_cnt; i-- > 1;) {"),
     ("double free: a page is given back twice", "kv.c",
-     "kv->free[kv->free_cnt++] = table[i];",
-     "kv->free[kv->free_cnt++] = table[i], kv->free[kv->free_cnt++] = table[i];"),
+     "kv->free[kv->free_cnt++] = page;",
+     "kv->free[kv->free_cnt++] = page, kv->free[kv->free_cnt++] = page;"),
     ("no fence: pages return while an iteration reads them", "kv.c",
      "if (t->last_iteration > kv->done_iteration) {", "if (0) {"),
     ("a promise is one page short", "step.c",
      "return tdm_kv_pages(prompt_cnt + output_max - 1u);",
      "return TDM_MAX(tdm_kv_pages(prompt_cnt + output_max - 1u), 2u) - 1u;"),
     ("promises are not counted against the pool", "kv.c",
-     "page_cnt <= kv->free_cnt - kv->promised_cnt", "page_cnt <= kv->free_cnt"),
+     "page_cnt <= tdm_kv_spare(kv)", "page_cnt <= kv->free_cnt + kv->prefix.idle_cnt"),
     ("decode skipped: the last slot gets no turn", "plan.c",
      "if (s->slot_seq[i] != TDM_SEQ_NONE && tdm_draft_is_decodable(&s->seq[s->slot_seq[i]]))",
      "if (i + 1u < s->sizes.seq_max && s->slot_seq[i] != TDM_SEQ_NONE && "
@@ -63,14 +62,14 @@ MUTANTS = [
      "uint32_t want = tdm_kv_pages(tok);", "uint32_t want = tdm_kv_pages(TDM_MAX(tok, 1u) - 1u);"),
     ("a former owner's slot is not closed", "plan.c",
      "        plan->close[plan->close_cnt++] = i;\n", ""),
-    ("after a restart output tokens are lost", "result.c",
+    ("after a restart output tokens are lost", "step.c",
      "q->fill_cnt = q->prompt_cnt + q->out_cnt;", "q->fill_cnt = q->prompt_cnt;"),
-    ("a remembered token goes one position too far", "kv.c",
-     "kv->mirror[page * TDM_KV_PAGE_TOKENS + pos % TDM_KV_PAGE_TOKENS] = token;",
-     "kv->mirror[page * TDM_KV_PAGE_TOKENS + (pos + 1u) % TDM_KV_PAGE_TOKENS] = token;"),
+    ("a kept token goes one place too far", "result.c",
+     "*tdm_tape_at(&s->tape, q->row, q->out_cnt) = token;",
+     "*tdm_tape_at(&s->tape, q->row, q->out_cnt + 1u) = token;"),
     ("an ended sequence's sample reaches its slot's next owner", "result.c",
-     "if (q->state != TDM_SEQ_FREE && TDM_ENTRY_IS_OF(e, q))",
-     "if (q->state != TDM_SEQ_FREE)"),
+     "int is_live = q && q->state != TDM_SEQ_FREE && TDM_ENTRY_IS_OF(e, q);",
+     "int is_live = q && q->state != TDM_SEQ_FREE;"),
     ("END sent twice on the length limit", "result.c",
      "        tdm_sched_end(s, idx, TDM_SEQ_DONE, TDM_FINISH_LENGTH, TDM_REASON_NONE);\n",
      "        tdm_sched_push(s, q->api, &(tdm_event_t){.handle = q->handle, .kind = TDM_EVENT_END,"
@@ -82,6 +81,33 @@ MUTANTS = [
     ("the gap ledger forgets iterations with prefill", "result.c",
      "s->stats.gap_cnt += f->record.decode_cnt;",
      "s->stats.gap_cnt += f->record.prefill_cnt ? 0u : f->record.decode_cnt;"),
+    ("cache: another tenant's pages match", "start.c",
+     "tdm_kv_match(&s->kv, q->slot, q->tenant,", "tdm_kv_match(&s->kv, q->slot, 0,"),
+    ("cache: what went before a page is not compared", "prefix.c",
+     "p->hash != hash || p->tenant != tenant || p->parent != parent",
+     "p->tenant != tenant"),
+    ("cache: a sharer is not counted", "prefix.c",
+     "    if (p->is_idle) idle_remove(x, page);\n    p->ref++;",
+     "    if (p->is_idle) idle_remove(x, page), p->ref++;"),
+    ("cache: a page is shared before its last row is computed", "result.c",
+     "while ((c->cnt + 1u) * TDM_KV_PAGE_TOKENS <= e->pos)",
+     "while (c->cnt * TDM_KV_PAGE_TOKENS < e->pos && (c->cnt + 1u) * TDM_KV_PAGE_TOKENS <= "
+     "q->prompt_cnt)"),
+    ("cache: it survives the executor that computed it", "kv.c", "    flush(kv);\n", ""),
+    ("cache: pages of a sequence without finite logits stay", "result.c",
+     "        if (s->sample_flags[n] & TDM_SAMPLE_NAN) tdm_kv_doubt(&s->kv, e->slot);\n", ""),
+    ("cache: nothing of the prompt is left to compute", "start.c",
+     "(q->fill_cnt - 1u) / TDM_KV_PAGE_TOKENS", "q->fill_cnt / TDM_KV_PAGE_TOKENS"),
+    ("cache: a matched page uses no promise", "kv.c",
+     "    t->filled_cnt++;\n    t->promised_cnt--;\n    kv->promised_cnt--;\n",
+     "    t->filled_cnt++;\n"),
+    ("cache: idle pages leave the fence", "kv.c",
+     "if (t->last_iteration > kv->done_iteration) {",
+     "if (t->last_iteration > kv->done_iteration && t->shared_cnt == 0) {"),
+    ("cache: an evicted page stays in the index", "prefix.c",
+     "    uint32_t page = x->oldest;\n    TDM_CHECK(page != TDM_PREFIX_NONE);\n    unlist(x, page);",
+     "    uint32_t page = x->oldest;\n    TDM_CHECK(page != TDM_PREFIX_NONE);\n"
+     "    idle_remove(x, page);"),
 ]
 
 
@@ -139,8 +165,8 @@ def mutate(tree, out, base, mutant, args):
 
 def main():
     p = argparse.ArgumentParser()
-    p.add_argument("--seeds", type=int, default=300)
-    p.add_argument("--steps", type=int, default=300)
+    p.add_argument("--seeds", type=int, default=400)
+    p.add_argument("--steps", type=int, default=1200)
     args = p.parse_args()
     with tempfile.TemporaryDirectory() as tmp:
         tree, out = os.path.join(tmp, "tree"), os.path.join(tmp, "out")

@@ -39,6 +39,9 @@ static tdm_sched_sizes_t random_sizes(tdm_rng_t *r) {
     s.api_cnt = between(r, 1, 2);
     s.request_max = between(r, 1, 24);
     s.depth = between(r, 1, 2);
+    s.has_cache = chance(r, 60) ? 1u : 0u;
+    s.cache_key[0] = tdm_rng_next(r);
+    s.cache_key[1] = tdm_rng_next(r);
     return s;
 }
 
@@ -84,6 +87,15 @@ static world_ask_t random_ask(tdm_rng_t *r, const world_t *w) {
     if (chance(r, 10)) a.min_tokens = between(r, 1, 6);
     if (chance(r, 10)) a.flags = TDM_SAMPLING_IGNORE_EOS;
     if (chance(r, 10)) a.deadline_ns = w->now_ns + between(r, 0, 500) * TDM_NS_PER_MS;
+    if (chance(r, 50)) {
+        a.prefix = 1u + tdm_rng_below(r, 2);
+        a.prefix_cnt = chance(r, 50) ? a.prompt_cnt : between(r, 0, a.prompt_cnt);
+    }
+    if (chance(r, 20)) a.blocks = 99;
+    if (w->text_next >= WORLD_TEXT_MAX && chance(r, 25)) {
+        a.follow = 1u + tdm_rng_below(r, WORLD_TEXT_MAX);
+        if (chance(r, 80)) a.tenant = w->text[a.follow - 1u].tenant;
+    }
     return a;
 }
 
@@ -149,7 +161,7 @@ static void calm(world_t *w) {
 }
 
 typedef struct total {
-    uint64_t plans, tokens, requests, restarts, refused;
+    uint64_t plans, tokens, requests, restarts, refused, cached, evicted;
 } total_t;
 
 static void one_seed(uint64_t seed, total_t *sum) {
@@ -167,6 +179,8 @@ static void one_seed(uint64_t seed, total_t *sum) {
     sum->requests += t->received;
     sum->restarts += t->restart_cnt;
     sum->refused += t->refused;
+    sum->cached += t->cache_saved_tokens;
+    sum->evicted += t->cache_evict_cnt;
     world_close(&w);
 }
 
@@ -175,12 +189,14 @@ static void no_seed_breaks_a_promise(void **state) {
     total_t sum = {0};
     for (uint64_t i = 0; i < seed_cnt; i++) one_seed(first_seed + i, &sum);
     printf("%u seeds from %llu, %u acts: %llu requests (%llu refused), %llu plans, %llu tokens, "
-           "%llu restarts\n",
+           "%llu restarts, %llu tokens from the cache, %llu pages taken from it\n",
            seed_cnt, (unsigned long long)first_seed, step_cnt, (unsigned long long)sum.requests,
            (unsigned long long)sum.refused, (unsigned long long)sum.plans,
-           (unsigned long long)sum.tokens, (unsigned long long)sum.restarts);
+           (unsigned long long)sum.tokens, (unsigned long long)sum.restarts,
+           (unsigned long long)sum.cached, (unsigned long long)sum.evicted);
     if (seed_cnt < 100) return;
     assert_true(sum.tokens > 10 * seed_cnt && sum.restarts > seed_cnt && sum.refused > seed_cnt);
+    assert_true(sum.cached > 20 * seed_cnt && sum.evicted > seed_cnt);
 }
 
 int main(int argc, char **argv) {

@@ -74,6 +74,7 @@ void world_open(world_t *w, uint64_t seed, const tdm_sched_sizes_t *sizes,
 void world_close(world_t *w) {
     for (uint32_t i = 0; i < w->sizes.api_cnt * w->sizes.request_max; i++)
         free(w->client[i].prompt);
+    for (uint32_t i = 0; i < WORLD_TEXT_MAX; i++) free(w->text[i].token);
     fake_close(&w->x);
     free(w->client);
     free(w->end);
@@ -109,6 +110,15 @@ const tdm_sched_stats_t *world_stats(world_t *w) {
 
 /* --- clients ------------------------------------------------------------ */
 
+/* keep_text lets later prompts go on where this one ended. */
+static void keep_text(world_t *w, const world_client_t *c) {
+    world_text_t *t = &w->text[w->text_next++ % WORLD_TEXT_MAX];
+    t->cnt = c->request.prompt_cnt + c->out_cnt;
+    t->tenant = c->request.tenant;
+    t->token = realloc(t->token, t->cnt * sizeof *t->token);
+    memcpy(t->token, c->prompt, t->cnt * sizeof *t->token);
+}
+
 static void close_client(world_t *w, world_client_t *c, const tdm_event_t *e) {
     world_end_t *end = &w->end[c->id];
     if (end->kind != 0) wrong(w, "request %u ends twice", c->id);
@@ -139,6 +149,10 @@ static void see_token(world_t *w, world_client_t *c, const tdm_event_t *e) {
     if (c->first_ns == 0) c->first_ns = w->now_ns;
     if (c->out_cnt > 0) c->gap_ns = TDM_MAX(c->gap_ns, w->now_ns - c->last_ns);
     c->last_ns = w->now_ns;
+    c->prompt[c->request.prompt_cnt + c->out_cnt] = token;
+    if (e->cached_cnt > 0 && (e->index > 0 || e->cached_cnt >= c->request.prompt_cnt))
+        wrong(w, "request %u: %u cached tokens at token %u", c->id, e->cached_cnt, e->index);
+    w->cached_cnt += e->cached_cnt;
     if (e->iteration_ns == w->iteration_end_ns) c->last_iteration = w->iteration;
     c->hash = fake_hash(c->hash, token);
     c->out_cnt++;
@@ -156,6 +170,7 @@ static void see_end(world_t *w, world_client_t *c, const tdm_event_t *e) {
         wrong(w, "request %u: stopped by nobody", c->id);
     if (e->finish == TDM_FINISH_NONE || (e->finish == TDM_FINISH_ERROR) != (e->reason != 0))
         wrong(w, "request %u: finish %u with reason %u", c->id, e->finish, e->reason);
+    if (w->sizes.has_cache && e->finish != TDM_FINISH_ERROR) keep_text(w, c);
     close_client(w, c, e);
 }
 
@@ -198,15 +213,25 @@ static world_client_t *idle_client(world_t *w, uint32_t api, uint32_t *slot) {
     return NULL;
 }
 
-static void fill_prompt(world_client_t *c, uint64_t identity) {
-    if (c->prompt_cap < c->request.prompt_cnt) {
+static void fill_prompt(const world_t *w, world_client_t *c, const world_ask_t *ask,
+                        uint64_t identity) {
+    uint32_t most = c->request.prompt_cnt + c->request.output_max;
+    const world_text_t *text = ask->follow ? &w->text[ask->follow - 1u] : NULL;
+    if (c->prompt_cap < most) {
         free(c->prompt);
-        c->prompt_cap = c->request.prompt_cnt;
+        c->prompt_cap = most;
         c->prompt = malloc(c->prompt_cap * sizeof *c->prompt);
     }
-    c->hash = 0;
+    c->hash = fake_root(c->request.sampling.seed);
     for (uint32_t i = 0; i < c->request.prompt_cnt; i++) {
-        c->prompt[i] = (int32_t)(tdm_rng_at(identity, i) % VOCAB);
+        uint64_t seed = i < ask->prefix_cnt ? ask->prefix : identity;
+        c->prompt[i] = (int32_t)(tdm_rng_at(seed, i) % VOCAB);
+        if (ask->blocks) {
+            uint64_t which = tdm_rng_at(seed, i / TDM_KV_PAGE_TOKENS) & 1u;
+            c->prompt[i] =
+                (int32_t)(tdm_rng_at(ask->blocks + which, i % TDM_KV_PAGE_TOKENS) % VOCAB);
+        }
+        if (text && i < text->cnt) c->prompt[i] = text->token[i];
         c->hash = fake_hash(c->hash, c->prompt[i]);
     }
     c->request.prompt = c->prompt;
@@ -218,7 +243,7 @@ uint32_t world_submit(world_t *w, const world_ask_t *ask) {
     if (!c || w->next_id >= WORLD_REQUEST_MAX) return UINT32_MAX;
     c->id = w->next_id++;
     uint64_t identity = ask->identity ? ask->identity : tdm_rng_at(w->seed, c->id);
-    identity &= ~(FAKE_SEED_NAN | FAKE_SEED_STOP);
+    identity &= FAKE_SEED_MASK;
     c->request =
         (tdm_request_t){.handle = {.slot = slot, .generation = ++w->generation},
                         .api = (uint16_t)ask->api,
@@ -228,10 +253,11 @@ uint32_t world_submit(world_t *w, const world_ask_t *ask) {
                         .deadline_ns = ask->deadline_ns ? ask->deadline_ns : TDM_TIME_NEVER,
                         .prompt_cnt = ask->prompt_cnt ? ask->prompt_cnt : 10u,
                         .output_max = ask->output_max ? ask->output_max : 10u,
-                        .sampling = {.seed = identity | ask->seed_flags,
+                        .sampling = {.seed = identity | ask->seed_flags |
+                                             (uint64_t)(ask->tenant & 15u) << FAKE_SEED_TENANT_LG,
                                      .min_tokens = ask->min_tokens,
                                      .flags = ask->flags}};
-    fill_prompt(c, identity);
+    fill_prompt(w, c, ask, identity);
     c->state = WORLD_ASKED;
     c->out_cnt = 0;
     c->is_cancelled = c->is_stop_hit = 0;
@@ -364,7 +390,9 @@ void world_settled(world_t *w) {
     while (world_finish(w)) {
     }
     t = world_stats(w);
-    if (t->page_free != t->page_cnt || t->page_promised) wrong(w, "pages are left");
+    if (t->page_free + t->page_idle != t->page_cnt || t->page_promised) wrong(w, "pages are left");
+    if (t->page_cached != t->page_idle) wrong(w, "cached pages are held by nobody's table");
+    if (w->cached_cnt > t->cache_saved_tokens) wrong(w, "more tokens saved than were");
     if (t->backlog_tokens || t->waiting_tokens) wrong(w, "a backlog is left");
     for (uint32_t i = 0; i < w->next_id; i++)
         if (w->end[i].kind == 0) wrong(w, "request %u has no end", i);

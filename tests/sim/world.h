@@ -23,7 +23,7 @@ typedef enum world_state {
 /* One request slot of one api tile, and what its client has seen. */
 typedef struct world_client {
     tdm_request_t request;
-    int32_t *prompt; /* [prompt_cap] */
+    int32_t *prompt; /* [prompt_cap] and what it was answered */
     uint32_t prompt_cap;
     uint32_t id;
     world_state_t state;
@@ -51,6 +51,14 @@ typedef struct world_end {
 } world_end_t;
 
 #define WORLD_REQUEST_MAX 65536u
+#define WORLD_TEXT_MAX    4u
+
+/* The tokens of a finished conversation, for one that goes on. */
+typedef struct world_text {
+    int32_t *token;
+    uint32_t cnt;
+    uint32_t tenant;
+} world_text_t;
 
 typedef struct world {
     uint64_t seed;
@@ -69,8 +77,11 @@ typedef struct world {
     world_client_t *client; /* [api_cnt * request_max] */
     uint32_t generation;
     uint32_t next_id;
-    world_end_t *end;              /* [WORLD_REQUEST_MAX] by id */
-    uint32_t live_cnt;             /* clients ASKED or ACCEPTED */
+    world_end_t *end;                  /* [WORLD_REQUEST_MAX] by id */
+    uint32_t live_cnt;                 /* clients ASKED or ACCEPTED */
+    world_text_t text[WORLD_TEXT_MAX]; /* of those that ended last */
+    uint32_t text_next;
+    uint64_t cached_cnt;           /* prompt tokens that clients were told came from the cache */
     int is_deaf[TDM_API_TILE_MAX]; /* this api tile does not read events */
     tdm_sched_record_t record;     /* of the iteration that finished last */
     uint64_t plan_cnt;
@@ -91,6 +102,10 @@ typedef struct world_ask {
     uint32_t flags;
     uint64_t seed_flags; /* FAKE_SEED_* */
     uint64_t identity;   /* chooses the tokens; 0: the id */
+    uint64_t prefix;     /* and those of the first prefix_cnt */
+    uint32_t prefix_cnt;
+    uint64_t blocks;     /* not 0: made of two runs of 64 tokens, in an order of its own */
+    uint32_t follow;     /* 1 + i: the prompt begins with text i, of whatever tenant; 0: none */
     int64_t deadline_ns; /* 0: none */
 } world_ask_t;
 

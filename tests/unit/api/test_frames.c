@@ -98,8 +98,9 @@ static void a_chat_body_is_byte_exact(void **state) {
     rig_start(&r);
     rig_exchange_t *e = rig_post(&r, CHAT, "{\"model\":\"org/tiny-alias\"," HELLO "}");
     const tdm_request_t *q = submitted(&r);
-    rig_event(&r, q, (tdm_event_t){.kind = TDM_EVENT_ACCEPTED, .cached_cnt = 1});
-    rig_tokens(&r, q, "a\tb", 0);
+    rig_accept(&r, q);
+    rig_event(&r, q, (tdm_event_t){.kind = TDM_EVENT_TOKEN, .token = 'a', .cached_cnt = 1});
+    rig_tokens(&r, q, "\tb", 1);
     rig_end(&r, q, TDM_FINISH_STOP, 3);
     rig_settle(&r);
     assert_int_equal(e->x.head.status, 200);

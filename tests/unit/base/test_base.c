@@ -4,6 +4,7 @@
 #include "appliance/base/clock.h"
 #include "appliance/base/log.h"
 #include "appliance/base/rng.h"
+#include "appliance/base/sip.h"
 #include "appliance/base/size.h"
 #include "appliance/base/status.h"
 
@@ -48,6 +49,19 @@ static void sizes_refuse_to_wrap(void **state) {
     assert_int_equal(tdm_ceil_div(64, 64), 1);
     assert_int_equal(tdm_ceil_div(65, 64), 2);
     assert_int_equal(tdm_ceil_div(0, 64), 0);
+}
+
+/* From the paper's appendix A: key 00 01 .. 0f, message 00 01 .. 0e; and
+   from the reference implementation's vectors, the empty message. */
+static void sip_gives_the_published_values(void **state) {
+    (void)state;
+    const uint64_t key[2] = {UINT64_C(0x0706050403020100), UINT64_C(0x0f0e0d0c0b0a0908)};
+    tdm_sip_t s = tdm_sip_begin(key);
+    tdm_sip_word(&s, UINT64_C(0x0706050403020100), 2);
+    assert_true(tdm_sip_end(&s, UINT64_C(0x0f0e0d0c0b0a0908), 2, 4) ==
+                UINT64_C(0xa129ca6149be45e5));
+    s = tdm_sip_begin(key);
+    assert_true(tdm_sip_end(&s, 0, 2, 4) == UINT64_C(0x726fdb47dd0e0e31));
 }
 
 static void draws_depend_on_seed_and_index_alone(void **state) {
@@ -95,6 +109,7 @@ int main(void) {
         cmocka_unit_test(status_names_are_distinct),
         cmocka_unit_test(error_text_is_cut_and_printable),
         cmocka_unit_test(sizes_refuse_to_wrap),
+        cmocka_unit_test(sip_gives_the_published_values),
         cmocka_unit_test(draws_depend_on_seed_and_index_alone),
         cmocka_unit_test(clock_goes_forward),
         cmocka_unit_test(lost_log_lines_are_counted),

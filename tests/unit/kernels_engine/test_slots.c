@@ -394,12 +394,51 @@ static void random_damage_is_answered(void **state) {
     a_legal_plan_is_applied(state);
 }
 
+/* Slot 2 has computed 64 tokens into page 1; slot 4 opens on them. */
+static void a_slot_opens_on_filled_pages_with_their_tokens(void **state) {
+    (void)state;
+    clear();
+    plan->route = TDM_ROUTE_PREFILL_ONLY;
+    add_open(4, 100);
+    plan->open[0].filled_cnt = 64;
+    add_grant(4, 1);
+    add_grant(4, 9);
+    plan->grant[0].page_cnt = 2;
+    plan->grant_cnt = 1;
+    add_slice(4, 64, 36, 1);
+    accept();
+    tdm_slots_apply(slots, plan);
+    assert_int_equal(tdm_slots_at(slots, 4)->next_pos, 100);
+    assert_memory_equal(tdm_slots_history(slots, 4), tdm_slots_history(slots, 2),
+                        64 * sizeof(int32_t));
+    assert_int_equal(tdm_slots_pages(slots)[4 * tdm_slots_stride(slots)], 1);
+}
+
+static void filled_tokens_are_whole_pages_and_where_inputs_begin(void **state) {
+    (void)state;
+    clear();
+    plan->route = TDM_ROUTE_PREFILL_ONLY;
+    add_open(4, 100);
+    add_grant(4, 9);
+    add_slice(4, 0, 10, 0);
+    plan->open[0].filled_cnt = 63;
+    refuse("filled");
+    plan->open[0].filled_cnt = UINT32_MAX - 63u;
+    refuse("filled");
+    plan->open[0].filled_cnt = 64;
+    refuse("position 0, expected 64");
+    plan->slice[0].pos = 64;
+    refuse("past its 1 pages");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
 #define FACT(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
         FACT(a_legal_plan_is_applied),
         FACT(a_check_changes_nothing),
         FACT(reopened_slots_start_empty),
+        FACT(a_slot_opens_on_filled_pages_with_their_tokens),
+        FACT(filled_tokens_are_whole_pages_and_where_inputs_begin),
         FACT(counts_are_bounded),
         FACT(route_and_contents_agree),
         FACT(variant_and_reason_are_known),

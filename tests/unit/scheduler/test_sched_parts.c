@@ -21,10 +21,11 @@
 static void only_the_drawn_arrows_exist(void **state) {
     (void)state;
     static const char *const drawn[] = {
-        "free>waiting",   "waiting>prefill", "waiting>done",   "waiting>cancelled",
-        "waiting>failed", "prefill>decode",  "prefill>done",   "prefill>cancelled",
-        "prefill>failed", "decode>prefill",  "decode>done",    "decode>cancelled",
-        "decode>failed",  "done>free",       "cancelled>free", "failed>free"};
+        "free>waiting",   "waiting>prefill", "waiting>done",     "waiting>cancelled",
+        "waiting>failed", "prefill>decode",  "prefill>done",     "prefill>cancelled",
+        "prefill>failed", "prefill>waiting", "decode>waiting",   "decode>done",
+        "decode>failed",  "done>free",       "decode>cancelled", "cancelled>free",
+        "failed>free"};
     uint32_t cnt = 0;
     for (int a = 0; a < TDM_SEQ_STATE_CNT; a++)
         for (int b = 0; b < TDM_SEQ_STATE_CNT; b++) {
@@ -43,15 +44,19 @@ static void only_the_drawn_arrows_exist(void **state) {
 
 /* --- kv ------------------------------------------------------------------ */
 
-#define PAGES 12u
-#define SLOTS 4u
-#define TABLE 8u
+#define PAGES   12u
+#define SLOTS   4u
+#define TABLE   8u
+#define BUCKETS 16u
 
 typedef struct ledger {
     tdm_kv_t kv;
     uint32_t free[PAGES], owner[PAGES], table[SLOTS * TABLE], slot_free[SLOTS];
-    int32_t mirror[PAGES * TDM_KV_PAGE_TOKENS];
     tdm_kv_slot_t slot[SLOTS];
+    tdm_kv_chain_t chain[SLOTS];
+    uint32_t bucket[BUCKETS];
+    tdm_prefix_page_t page[PAGES];
+    int32_t token[PAGES * TDM_KV_PAGE_TOKENS];
 } ledger_t;
 
 static tdm_kv_t *ledger_init(ledger_t *l) {
@@ -62,9 +67,15 @@ static tdm_kv_t *ledger_init(ledger_t *l) {
                        .owner = l->owner,
                        .table = l->table,
                        .slot_free = l->slot_free,
-                       .mirror = l->mirror,
-                       .slot = l->slot};
-    tdm_kv_init(&l->kv);
+                       .slot = l->slot,
+                       .chain = l->chain,
+                       .prefix = {.page_cnt = PAGES,
+                                  .bucket_cnt = BUCKETS,
+                                  .bucket = l->bucket,
+                                  .page = l->page,
+                                  .token = l->token}};
+    static const uint64_t key[2] = {1, 2};
+    tdm_kv_init(&l->kv, key);
     return &l->kv;
 }
 
@@ -122,23 +133,6 @@ static void an_epochs_end_drops_fences_and_forgets_grants(void **state) {
     assert_int_equal(kv->slot[b].owned_cnt, 2);
     assert_int_equal(kv->slot[b].granted_cnt, 0);
     assert_null(tdm_kv_check(kv));
-}
-
-static void the_mirror_remembers_across_pages(void **state) {
-    (void)state;
-    ledger_t l;
-    tdm_kv_t *kv = ledger_init(&l);
-    uint32_t a = tdm_kv_open(kv, 4), b = tdm_kv_open(kv, 4);
-    for (uint32_t pos = 0; pos < 4 * TDM_KV_PAGE_TOKENS; pos++) {
-        tdm_kv_cover(kv, a, pos + 1);
-        tdm_kv_cover(kv, b, pos + 1);
-        tdm_kv_remember(kv, a, pos, (int32_t)pos);
-        tdm_kv_remember(kv, b, pos, -(int32_t)pos);
-    }
-    for (uint32_t pos = 0; pos < 4 * TDM_KV_PAGE_TOKENS; pos++) {
-        assert_int_equal(tdm_kv_recall(kv, a, pos), (int32_t)pos);
-        assert_int_equal(tdm_kv_recall(kv, b, pos), -(int32_t)pos);
-    }
 }
 
 static void the_ledger_check_sees_each_kind_of_damage(void **state) {
@@ -258,14 +252,22 @@ static void queues_keep_order_and_tokens(void **state) {
     assert_true(tdm_order_backlog(&o, 1) == 600);
     tdm_order_remove(&o, seq, 3);
     tdm_order_remove(&o, seq, 1);
-    seq[3].slot = 0;
-    seq[1].slot = 1;
+    seq[3].is_returned = seq[1].is_returned = 1;
     tdm_order_return(&o, seq, 3, queue);
     tdm_order_return(&o, seq, 1, queue);
     static const uint32_t want[] = {1, 3, 0, 2, 4, 5};
     uint32_t at = o.queue[queue].head;
     for (uint32_t i = 0; i < 6; i++, at = seq[at].next) assert_int_equal(at, want[i]);
+    seq[1].slot = 0;
+    tdm_order_settle(&o, seq, 1);
+    assert_int_equal(tdm_order_first_waiting(&o, seq, queue), 3);
+    seq[3].slot = 1;
+    tdm_order_settle(&o, seq, 3);
     assert_int_equal(tdm_order_first_waiting(&o, seq, queue), 0);
+    seq[0].slot = 2; /* the eldest comes last, and stands first */
+    tdm_order_settle(&o, seq, 0);
+    assert_int_equal(o.queue[queue].head, 0);
+    assert_int_equal(seq[0].next, 1);
     tdm_order_advance(&o, seq, 3, 60);
     assert_true(tdm_order_backlog(&o, 3) == 540);
     assert_int_equal(tdm_seq_fill_left(&seq[3]), 40);
@@ -309,7 +311,6 @@ int main(void) {
         cmocka_unit_test(a_promise_keeps_pages_from_others),
         cmocka_unit_test(a_fence_holds_until_its_iteration_is_done),
         cmocka_unit_test(an_epochs_end_drops_fences_and_forgets_grants),
-        cmocka_unit_test(the_mirror_remembers_across_pages),
         cmocka_unit_test(the_ledger_check_sees_each_kind_of_damage),
         cmocka_unit_test(pages_round_up),
         cmocka_unit_test(pairs_count_each_query_with_its_keys),

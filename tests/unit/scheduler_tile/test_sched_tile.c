@@ -128,7 +128,7 @@ static void submit(uint32_t slot, uint32_t output_max) {
                          .output_max = output_max,
                          .prompt = prompt,
                          .sampling = {.seed = slot * 1000u + generation}};
-    want_hash[slot] = 0;
+    want_hash[slot] = fake_root(r->sampling.seed);
     for (uint32_t i = 0; i < r->prompt_cnt; i++) {
         prompt[i] = (int32_t)i;
         want_hash[slot] = fake_hash(want_hash[slot], prompt[i]);
@@ -360,6 +360,30 @@ static void a_live_change_is_taken_once_and_a_second_waits(void **state) {
     assert_non_null(strstr(err.text, "token_max"));
 }
 
+static void the_block_counts_what_is_cached(void **state) {
+    (void)state;
+    tdm_error_t err = {0};
+    sizes.has_cache = 1;
+    assert_int_equal(tdm_sched_tile_create(own(tdm_sched_tile_footprint(&sizes)), &sizes, &live,
+                                           &wires, &tile, &err),
+                     TDM_OK);
+    begin_life(1);
+    submit(0, 120);
+    run(140);
+    submit(1, 120);
+    run(140);
+    tdm_sched_tile_publish(tile);
+    assert_int_equal(metric(TDM_METRIC_kv_pages, TDM_LABEL_KV_used), 0);
+    assert_int_equal(metric(TDM_METRIC_kv_cached_pages, 0), 4);
+    assert_int_equal(metric(TDM_METRIC_kv_pages, TDM_LABEL_KV_free), 60);
+    tdm_store_release(&life.epoch, 0u);
+    poll();
+    begin_life(2);
+    tdm_sched_tile_publish(tile);
+    assert_int_equal(metric(TDM_METRIC_kv_cached_pages, 0), 0);
+    assert_int_equal(metric(TDM_METRIC_prefix_lost_pages_total, TDM_LABEL_LOSS_flushed), 4);
+}
+
 static void the_block_tells_what_happened(void **state) {
     (void)state;
     begin_life(1);
@@ -378,6 +402,15 @@ static void the_block_tells_what_happened(void **state) {
     assert_int_equal(metric(TDM_METRIC_hybrid_iterations_total, TDM_LABEL_HYBRID_fused), 1);
     assert_int_equal(metric(TDM_METRIC_kv_pages, TDM_LABEL_KV_total), 64);
     assert_int_equal(metric(TDM_METRIC_kv_pages, TDM_LABEL_KV_free), 64);
+    assert_int_equal(metric(TDM_METRIC_kv_pages, TDM_LABEL_KV_used), 0);
+    assert_int_equal(s->gap_cnt, 29 + 4);
+    assert_int_equal(metric(TDM_METRIC_sched_gaps_total, TDM_LABEL_GAP_kept) +
+                         metric(TDM_METRIC_sched_gaps_total, TDM_LABEL_GAP_over),
+                     s->gap_cnt);
+    assert_true(metric(TDM_METRIC_sched_cap_quantile_ratio, 0) >= 1000000);
+    assert_true(metric(TDM_METRIC_sched_cap_alpha_ratio, 0) > 0);
+    assert_int_equal(metric(TDM_METRIC_sched_outside_profile_total, 0), s->outside_cnt);
+    assert_int_equal(metric(TDM_METRIC_sched_drifting, 0), 0);
     assert_int_equal(metric(TDM_METRIC_executor_epoch, 0), 1);
     live.route = TDM_ROUTE_SERIAL;
     assert_int_equal(tdm_sched_tile_live_set(tile, &live, NULL), TDM_OK);
@@ -455,6 +488,7 @@ int main(void) {
         CASE(a_slot_number_that_is_none_ends_the_executor),
         CASE(drain_refuses_and_pending_reaches_zero),
         CASE(a_live_change_is_taken_once_and_a_second_waits),
+        CASE(the_block_counts_what_is_cached),
         CASE(the_block_tells_what_happened),
         CASE(accepted_are_queued_or_ended_at_every_publish),
         CASE(a_result_taken_is_progress),

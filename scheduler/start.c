@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Who leaves WAITING, and what it finds in the cache. */
+#include "appliance/base/clock.h"
+#include "scheduler/draft_private.h"
+
+uint32_t tdm_draft_ward(const tdm_sched_t *s) {
+    uint32_t ward = TDM_SEQ_NONE;
+    if (s->waiting_cnt == 0) return ward;
+    for (uint32_t i = 0; (i = tdm_queue_next(&s->queues, i)) < TDM_QUEUE_CNT; i++) {
+        uint32_t idx = tdm_order_first_waiting(&s->queues, s->seq, i);
+        if (idx == TDM_SEQ_NONE || s->now_ns - s->seq[idx].accepted_ns <= s->live.bypass_ns)
+            continue;
+        if (s->rebuilt_cnt > 0 && !s->seq[idx].is_returned) continue; /* it may not start yet */
+        if (ward == TDM_SEQ_NONE || s->seq[idx].order < s->seq[ward].order) ward = idx;
+    }
+    return ward;
+}
+
+tdm_reason_t tdm_draft_bar(const tdm_sched_t *s, const tdm_draft_t *d, uint32_t idx) {
+    const tdm_seq_t *q = &s->seq[idx];
+    if (s->rebuilt_cnt > 0 && !q->is_returned) return TDM_CAP_recovering;
+    if (s->kv.slot_free_cnt == 0) return TDM_CAP_slots;
+    if (q->row == TDM_TAPE_NONE && s->tape.free_cnt == 0) return TDM_CAP_slots;
+    if (d->ward != TDM_SEQ_NONE && d->ward != idx) return TDM_CAP_kv_pages;
+    if (!tdm_kv_can_open(&s->kv, tdm_sched_need(q->prompt_cnt, q->output_max)))
+        return TDM_CAP_kv_pages;
+    return TDM_REASON_NONE;
+}
+
+/* match takes what the cache has of the sequence's tokens, and gives how
+   many.  The last known token is computed in any case: the next one is
+   drawn from what it yields. */
+static uint32_t match(tdm_sched_t *s, tdm_draft_t *d, uint32_t idx) {
+    tdm_seq_t *q = &s->seq[idx];
+    uint32_t most = TDM_MIN((q->fill_cnt - 1u) / TDM_KV_PAGE_TOKENS, d->match_left), cnt = 0;
+    int32_t buf[TDM_KV_PAGE_TOKENS];
+    if (!s->sizes.has_cache || most == 0) return 0;
+    while (cnt < most &&
+           tdm_kv_match(&s->kv, q->slot, q->tenant, tdm_sched_page_tokens(s, q, cnt, buf)))
+        cnt++;
+    d->match_left -= cnt;
+    s->stats.cache_lookup_cnt++;
+    s->stats.cache_hit_cnt += cnt > 0;
+    s->stats.cache_saved_tokens += (uint64_t)cnt * TDM_KV_PAGE_TOKENS;
+    return cnt * TDM_KV_PAGE_TOKENS;
+}
+
+/* note_start tells the record who started and how long it waited. */
+static void note_start(tdm_sched_t *s, tdm_draft_t *d, tdm_seq_t *q) {
+    int64_t wait_ns = s->now_ns - q->accepted_ns;
+    TDM_CHECK(d->start_cnt < TDM_DRAFT_START_MAX);
+    d->start_class[d->start_cnt] = q->slo_class;
+    d->start_wait_ns[d->start_cnt++] = wait_ns;
+    q->wait_us = (uint32_t)TDM_MIN(wait_ns / TDM_NS_PER_US, (int64_t)UINT32_MAX);
+}
+
+uint32_t tdm_draft_start(tdm_sched_t *s, tdm_draft_t *d, uint32_t idx) {
+    tdm_seq_t *q = &s->seq[idx];
+    q->slot = tdm_kv_open(&s->kv, tdm_sched_need(q->prompt_cnt, q->output_max));
+    if (q->row == TDM_TAPE_NONE) q->row = tdm_tape_take(&s->tape);
+    s->slot_seq[q->slot] = idx;
+    tdm_seq_move(q, TDM_SEQ_PREFILL);
+    tdm_order_settle(&s->queues, s->seq, idx);
+    s->waiting_cnt--;
+    s->waiting_tokens -= q->prompt_cnt;
+    s->waiting_pages -= tdm_sched_need(q->prompt_cnt, q->output_max);
+    s->running_cnt++;
+    s->stats.waiting_of[q->slo_class]--;
+    s->stats.running_of[q->slo_class]++;
+    uint32_t matched = match(s, d, idx);
+    tdm_order_advance(&s->queues, s->seq, idx, matched);
+    if (!q->is_returned) {
+        note_start(s, d, q);
+        q->cached_cnt = matched;
+    }
+    if (d->ward == idx) d->ward = tdm_draft_ward(s);
+    return matched;
+}
