@@ -10,9 +10,9 @@
    population stand together: it is built once. */
 static const struct {
     uint32_t pop_depth, depth;
-} plan_of[] = {{0, 0},        {0, 1024},   {0, 4096}, {1024, 0},    {1024, 1024},
-               {256, 0},      {256, 1024}, {4096, 0}, {4096, 1024}, {16384, 1024},
-               {65536, 1024}, {0, 16384},  {0, 65536}};
+} plan_of[] = {{0, 0},      {0, 1024},  {1024, 0},    {1024, 1024},  {256, 0},
+               {256, 1024}, {4096, 0},  {4096, 1024}, {16384, 1024}, {65536, 1024},
+               {0, 4096},   {0, 16384}, {0, 65536}};
 
 #define KV_MIN 2048u /* first entry of the S axis that is not 0 */
 
@@ -22,13 +22,15 @@ static uint32_t pages_of(const tdm_measure_limits_t *l, uint64_t tok) {
 
 /* pop_max gives how many decodes of a depth there can be beside the
    prefill slot. */
-static uint32_t pop_max(const tdm_measure_limits_t *l, uint32_t pop_depth, uint32_t depth) {
+static uint32_t pop_max(const tdm_measure_limits_t *l, int is_slow, uint32_t pop_depth,
+                        uint32_t depth) {
     uint32_t own = pages_of(l, (uint64_t)depth + depth / 2u + l->token_max);
     uint32_t each = pages_of(l, pop_depth ? 2ull * pop_depth : 512u);
     if (l->kv_page_cnt < own + each) return 0;
     uint32_t most = TDM_MIN((l->kv_page_cnt - own) / each, l->seq_max - 1u);
     /* deep ones cost their prefill: enough for S, no more */
-    return pop_depth ? TDM_MIN(most, TDM_MAX(16384u / pop_depth, 4u)) : TDM_MIN(most, 64u);
+    uint32_t enough = is_slow ? TDM_MAX(8192u / (pop_depth + 1u), 2u) : 16384u / (pop_depth + 1u);
+    return TDM_MIN(most, pop_depth ? TDM_MAX(enough + 1u, 4u >> is_slow) : 64u);
 }
 
 static void add(tdm_grid_stage_t *s, tdm_grid_shape_t shape) {
@@ -47,32 +49,43 @@ static void alone(const tdm_measure_limits_t *l, tdm_grid_stage_t *s) {
             add(s, (tdm_grid_shape_t){.chunk = chunk[i], .depth = s->depth});
 }
 
-/* hybrids adds decodes alone (at prefill depth 0) and beside prefill. */
-static void hybrids(const tdm_measure_limits_t *l, tdm_grid_stage_t *s) {
-    static const uint32_t chunk[] = {16, 64, 128, 256, 512, 1024, 2048};
+/* is_beside says whether batch b of a population is timed beside prefill. */
+static int is_beside(uint32_t b, uint32_t pop, int is_slow) {
+    uint32_t lg = 31u - (uint32_t)__builtin_clz(b);
+    return b == pop || lg % (is_slow ? 3u : 2u) == 0;
+}
+
+/* hybrids adds decodes alone (at prefill depth 0) and beside prefill.  The
+   other variants differ from fused by a factor that a few shapes tell. */
+static void hybrids(const tdm_measure_limits_t *l, int is_slow, tdm_grid_stage_t *s) {
+    static const uint32_t all[] = {16, 64, 128, 256, 512, 1024, 2048}, few[] = {16, 64, 256};
+    const uint32_t *chunk = is_slow ? few : all;
+    uint32_t cnt = is_slow ? TDM_COUNT_OF(few) : TDM_COUNT_OF(all);
     for (uint32_t b = 1; b <= s->pop_cnt; b *= 2) {
         uint64_t kv = (uint64_t)b * s->pop_depth;
         if (kv > 0 && kv < KV_MIN) continue;
         tdm_grid_shape_t one = {.batch = b, .kv = (uint32_t)kv};
         if (s->depth == 0) add(s, one);
-        /* beside prefill every other batch size will do */
-        if (b != s->pop_cnt && (b & 0x55555555u) == 0) continue;
-        for (uint32_t i = 0; i < TDM_COUNT_OF(chunk); i++) {
+        if (!is_beside(b, s->pop_cnt, is_slow)) continue;
+        for (uint32_t i = 0; i < cnt; i++) {
+            uint32_t others = !is_slow || (b == s->pop_cnt && i > 0);
             if (chunk[i] > l->token_max || (s->pop_depth && chunk[i] < 64)) continue;
             one.chunk = chunk[i];
             one.depth = s->depth;
-            for (one.variant = 0; one.variant < TDM_PROFILE_VARIANT_CNT; one.variant++) add(s, one);
+            for (one.variant = 0; one.variant < TDM_PROFILE_VARIANT_CNT; one.variant++)
+                if (one.variant == 0 || others) add(s, one);
         }
     }
 }
 
-int tdm_grid_stage(const tdm_measure_limits_t *l, uint32_t k, tdm_grid_stage_t *s) {
+int tdm_grid_stage(const tdm_measure_limits_t *l, int is_slow, uint32_t k, tdm_grid_stage_t *s) {
     *s = (tdm_grid_stage_t){0};
     for (uint32_t i = 0; i < TDM_COUNT_OF(plan_of); i++) {
         uint32_t pop_depth = plan_of[i].pop_depth, depth = plan_of[i].depth;
         uint64_t reach = (uint64_t)depth + depth / 2u + l->token_max;
         if (2ull * pop_depth > l->context_max || (depth && reach > l->context_max)) continue;
-        uint32_t most = pop_max(l, pop_depth, depth), pop = 1;
+        if (is_slow && pop_depth == 256) continue;
+        uint32_t most = pop_max(l, is_slow, pop_depth, depth), pop = 1;
         if (most == 0) continue;
         while (pop * 2u <= most) pop *= 2u;
         if (pop_depth && (uint64_t)pop * pop_depth < KV_MIN) continue;
@@ -83,7 +96,7 @@ int tdm_grid_stage(const tdm_measure_limits_t *l, uint32_t k, tdm_grid_stage_t *
         (void)snprintf(s->name, sizeof s->name, "%u decodes, %u deep, prefill at %u", pop,
                        pop_depth, depth);
         if (pop_depth == 0) alone(l, s);
-        hybrids(l, s);
+        hybrids(l, is_slow, s);
         return 1;
     }
     return 0;

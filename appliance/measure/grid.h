@@ -14,7 +14,9 @@
      4096 deep ...   0, 1024          S = b * 4096
 
    Every coordinate is an entry of its axis, so b is a power of two where
-   S counts, and S is left at 0 for the shallow one.  Pure. */
+   S counts, and S is left at 0 for the shallow one.  On a slow machine,
+   where a long slice takes a second, there are fewer: what lies between
+   follows the law of the rest (appliance/profile/fit.h).  Pure. */
 
 #include "appliance/measure/measure.h"
 
@@ -38,7 +40,8 @@ typedef struct tdm_grid_stage {
 } tdm_grid_stage_t;
 
 /* tdm_grid_stage writes stage k and returns 1; 0: there is none. */
-int tdm_grid_stage(const tdm_measure_limits_t *limits, uint32_t k, tdm_grid_stage_t *stage);
+int tdm_grid_stage(const tdm_measure_limits_t *limits, int is_slow, uint32_t k,
+                   tdm_grid_stage_t *stage);
 
 TDM_END_DECLS
 

@@ -12,6 +12,8 @@
 
 #define ROUNDS_EXPECTED 5u    /* for where a growing depth should start */
 #define SHALLOW_KV      1024u /* tokens of a shallow population: half of the first entry of S */
+#define ROUND_MIN       2u    /* of every stage that is begun; of the first, one more */
+#define SLOW_NS         0.5e9 /* of 512 tokens: with more a fine grid takes an hour */
 #define CHECK_ROUNDS    3u    /* samples of a shape that only checks the table */
 #define RAW_MAX         (TDM_GRID_STAGE_MAX * TDM_GRID_SHAPE_MAX)
 #define CHECK_MAX       (2u * TDM_GRID_STAGE_MAX)
@@ -36,6 +38,7 @@ typedef struct measure {
     tdm_rig_t rig;
     tdm_grid_stage_t stage;
     uint32_t stage_cnt;
+    int is_slow;
     uint32_t pop_depth; /* of the population that stands */
     raw_t *raw;         /* [raw_cnt] */
     uint32_t raw_cnt;
@@ -128,17 +131,18 @@ static tdm_status_t look_beside(measure_t *m, tdm_error_t *err) {
     return TDM_OK;
 }
 
-/* run_stage times all shapes of the stage, once and then as often as
+/* run_stage times all shapes of the stage, ROUND_MIN times and then as often as
    until_ns of executor time allows.  Streams and serial get every second
    round: they are there to be compared with fused. */
 static tdm_status_t run_stage(measure_t *m, int64_t until_ns, tdm_error_t *err) {
     raw_t *raw = m->raw + m->raw_cnt;
     m->raw_cnt += m->stage.shape_cnt;
     for (uint32_t i = 0; i < m->stage.shape_cnt; i++) raw[i] = (raw_t){.shape = m->stage.shape[i]};
+    uint32_t least = raw == m->raw ? ROUND_MIN + 1u : ROUND_MIN;
     tdm_status_t st = build(m, err);
     for (uint32_t round = 0; round < TDM_MEASURE_ROUND_MAX && st == TDM_OK; round++) {
         for (uint32_t i = 0; i < m->stage.shape_cnt && st == TDM_OK; i++) {
-            if (round > 0 && m->rig.spent_ns >= until_ns) return look_beside(m, err);
+            if (round >= least && m->rig.spent_ns >= until_ns) return look_beside(m, err);
             if (round % 2u && raw[i].shape.variant) continue;
             st = time_one(m, &raw[i], err);
             tell(m);
@@ -249,6 +253,18 @@ static tdm_status_t points(measure_t *m, tdm_profile_set_t *set, tdm_measure_che
 
 /* --- the run ----------------------------------------------------------------- */
 
+/* find_pace runs a long slice three times: it warms caches and pages, and
+   tells how fine a grid is affordable. */
+static tdm_status_t find_pace(measure_t *m, tdm_error_t *err) {
+    tdm_rig_sample_t sample = {0};
+    tdm_grid_shape_t shape = {.chunk = TDM_MIN(m->ask->limits.token_max, 512u)};
+    tdm_status_t st = TDM_OK;
+    for (uint32_t i = 0; i < 3 && st == TDM_OK; i++)
+        st = tdm_rig_time(&m->rig, &shape, &sample, err);
+    m->is_slow = sample.total_ns * 512.0 / shape.chunk > SLOW_NS;
+    return st;
+}
+
 static tdm_status_t all_stages(measure_t *m, double *fixed_ns, tdm_error_t *err) {
     double idle[TDM_MEASURE_ROUND_MAX];
     tdm_status_t st = tdm_rig_close(&m->rig, err);
@@ -256,9 +272,10 @@ static tdm_status_t all_stages(measure_t *m, double *fixed_ns, tdm_error_t *err)
         st = tdm_rig_idle(&m->rig, &idle[i], err);
     if (st != TDM_OK) return st;
     *fixed_ns = fmax(median(idle, TDM_MEASURE_ROUND_MAX), 0.0);
-    while (tdm_grid_stage(&m->ask->limits, m->stage_cnt, &m->stage)) m->stage_cnt++;
+    st = find_pace(m, err);
+    while (tdm_grid_stage(&m->ask->limits, m->is_slow, m->stage_cnt, &m->stage)) m->stage_cnt++;
     for (uint32_t k = 0; k < m->stage_cnt && st == TDM_OK; k++) {
-        (void)tdm_grid_stage(&m->ask->limits, k, &m->stage);
+        (void)tdm_grid_stage(&m->ask->limits, m->is_slow, k, &m->stage);
         int64_t left = m->ask->budget_ns - m->rig.spent_ns;
         if (left <= 0 && k > 0) break;
         st = run_stage(m, m->rig.spent_ns + left / (int64_t)(m->stage_cnt - k), err);

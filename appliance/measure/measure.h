@@ -20,7 +20,8 @@
 
    Rounds are interleaved: a disturbance hits one sample of many shapes,
    not all samples of one.  Stages come in the order of their worth, and
-   each may take an equal part of the time that is left; what was never
+   each may take an equal part of the time that is left (but has at least
+   two rounds); what was never
    reached stays outside the table's box, so that the scheduler knows that
    it extrapolates.
 
@@ -46,7 +47,7 @@ typedef struct tdm_measure_limits {
 typedef struct tdm_measure_ask {
     tdm_measure_limits_t limits;
     const tdm_profile_t *guess; /* rows; the slope between neighbours */
-    int64_t budget_ns;          /* of executor time; each stage gets one round in any case */
+    int64_t budget_ns;          /* of executor time; the first stage is done in any case */
     uint32_t is_stair;          /* as in tdm_profile_set_t */
     /* run does one iteration: plan and result are these, for every call. */
     tdm_status_t (*run)(void *ctx, tdm_plan_t *plan, tdm_result_t *result, tdm_error_t *err);

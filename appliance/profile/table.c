@@ -140,7 +140,7 @@ static int point_put(const tdm_profile_point_t *p, tdm_profile_table_t *t, scrat
     uint32_t b = index_of(t->batch_at, B, p->batch), k = index_of(t->kv_at, K, p->kv);
     if (c == C || h == H || b == B || k == K) return 0;
     uint32_t cell = ((k * B + b) * H + h) * C + c;
-    s->ratio[v][cell] = ratio_of(p->ns, t->att_ns[v][k][b][h][c]);
+    s->ratio[v][cell] = 1.0f;
     s->att_ns[v][cell] = p->ns;
     tdm_profile_box_t *box = &t->box[v];
     box->chunk = fmaxf(box->chunk, (float)p->chunk);
@@ -150,16 +150,18 @@ static int point_put(const tdm_profile_point_t *p, tdm_profile_table_t *t, scrat
     return 1;
 }
 
-/* law puts the points' own law in the place of the guess. */
-static void law(tdm_profile_table_t *t, const tdm_profile_set_t *set, uint32_t v) {
+/* law puts the points' own law in the place of the guess; 0: there are too
+   few. */
+static int law(tdm_profile_table_t *t, const tdm_profile_set_t *set) {
     tdm_profile_fit_t fit;
-    if (!tdm_profile_fit_points(set, TDM_PROFILE_FUSED + v, &fit)) return;
+    if (!tdm_profile_fit_points(set, TDM_PROFILE_FUSED, &fit)) return 0;
     for (uint32_t i = 0; i < CELL_CNT; i++) {
         uint32_t c = i % C, h = i / C % H, b = i / (C * H) % B, k = i / (C * H * B);
-        t->att_ns[v][k][b][h][c] = (float)tdm_profile_fit_ns(
+        t->att_ns[0][k][b][h][c] = (float)tdm_profile_fit_ns(
             &fit, (double)t->chunk_at[c], c ? (double)t->depth_at[h] : 0.0, (double)t->batch_at[b],
             (double)t->kv_at[k]);
     }
+    return 1;
 }
 
 /* fill_lin draws straight lines between the points; before the first and
@@ -184,18 +186,29 @@ static void fill_lin(tdm_profile_table_t *t, const scratch_t *s) {
     lin_monotone(t);
 }
 
-static void fill(tdm_profile_table_t *t, scratch_t *s) {
+/* fill_variant: points stand, the rest is the base times the nearest
+   ratio. */
+static void fill_variant(tdm_profile_table_t *t, scratch_t *s, uint32_t v) {
+    float *cell = &t->att_ns[v][0][0][0][0], *ratio = s->ratio[v];
+    for (uint32_t i = 0; i < CELL_CNT; i++) {
+        s->is_point[i] = ratio[i] > 0.0f;
+        if (s->is_point[i]) ratio[i] = ratio_of(s->att_ns[v][i], cell[i]);
+    }
+    spread_ratio(ratio, s->queue, CELL_CNT, axis_step, axis_cnt, 4);
+    for (uint32_t i = 0; i < CELL_CNT; i++)
+        if (s->is_point[i])
+            cell[i] = s->att_ns[v][i];
+        else if (ratio[i] > 0.0f)
+            cell[i] *= ratio[i];
+    make_monotone(cell);
+}
+
+static void fill(tdm_profile_table_t *t, scratch_t *s, const tdm_profile_set_t *set) {
+    int has_law = law(t, set);
     fill_lin(t, s);
     for (uint32_t v = 0; v < TDM_PROFILE_VARIANT_CNT; v++) {
-        float *cell = &t->att_ns[v][0][0][0][0];
-        for (uint32_t i = 0; i < CELL_CNT; i++) s->is_point[i] = s->ratio[v][i] > 0.0f;
-        spread_ratio(s->ratio[v], s->queue, CELL_CNT, axis_step, axis_cnt, 4);
-        for (uint32_t i = 0; i < CELL_CNT; i++)
-            if (s->is_point[i])
-                cell[i] = s->att_ns[v][i];
-            else if (s->ratio[v][i] > 0.0f)
-                cell[i] *= s->ratio[v][i];
-        make_monotone(cell);
+        if (v > 0 && has_law) memcpy(t->att_ns[v], t->att_ns[0], sizeof t->att_ns[v]);
+        fill_variant(t, s, v);
     }
 }
 
@@ -207,10 +220,9 @@ tdm_status_t tdm_profile_build(const tdm_profile_set_t *set, const tdm_profile_t
     table->fixed_ns = set->fixed_ns;
     table->split_max = set->split_max ? set->split_max : 1u;
     table->is_stair = set->is_stair;
-    for (uint32_t v = 0; v < TDM_PROFILE_VARIANT_CNT; v++) law(table, set, v);
     uint32_t i = 0;
     while (i < set->point_cnt && point_put(&set->point[i], table, s)) i++;
-    if (i == set->point_cnt) fill(table, s);
+    if (i == set->point_cnt) fill(table, s, set);
     free(s);
     if (i == set->point_cnt) return TDM_OK;
     return tdm_error_set(err, TDM_ERR_INVAL, "profile: point %u lies on no entry of the table", i);

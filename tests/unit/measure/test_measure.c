@@ -36,6 +36,7 @@ static struct {
     int64_t now_ns;
     tdm_rng_t rng;
     double noise;
+    double pace;   /* factor on everything */
     double serial; /* factor of the attention of a serial hybrid */
     uint64_t run_cnt, fail_at;
     double last_share;
@@ -50,7 +51,8 @@ static double attention_of(double pairs, double kv, uint32_t route) {
 }
 
 static double law(double tok, double pairs, double kv, double decodes, uint32_t route) {
-    return FIXED_NS + 400e3 + tok * 20e3 + attention_of(pairs, kv, route) + decodes * 4e3;
+    double ns = FIXED_NS + 400e3 + tok * 20e3 + attention_of(pairs, kv, route) + decodes * 4e3;
+    return ns * x.pace;
 }
 
 static tdm_status_t on_run(void *ctx, tdm_plan_t *plan, tdm_result_t *result, tdm_error_t *e) {
@@ -75,7 +77,7 @@ static tdm_status_t on_run(void *ctx, tdm_plan_t *plan, tdm_result_t *result, td
     result->start_ns = x.now_ns;
     x.now_ns += (int64_t)ns;
     result->end_ns = x.now_ns;
-    result->attention_ns = (int64_t)attention_of(pairs, kv, plan->route);
+    result->attention_ns = (int64_t)(x.pace * attention_of(pairs, kv, plan->route));
     return TDM_OK;
 }
 
@@ -97,6 +99,7 @@ static void open_machine(tdm_measure_limits_t limits) {
     memset(&x, 0, sizeof x);
     x.limits = limits;
     x.serial = 1.5;
+    x.pace = 1.0;
     x.mem = aligned_alloc(64, sz);
     memset(x.mem, 0, sz);
     x.slots = tdm_slots_init(x.mem, &c);
@@ -230,6 +233,36 @@ static void small_executors_are_measured_too(void **state) {
     }
 }
 
+/* A machine where 512 tokens take a second: few shapes, and the law holds
+   between them. */
+static void a_slow_machine_is_measured_in_minutes(void **state) {
+    (void)state;
+    static tdm_profile_table_t table;
+    tdm_profile_set_t set;
+    tdm_measure_check_t check;
+    open_machine(usual);
+    x.pace = 100.0;
+    x.noise = 0.02;
+    assert_int_equal(measure(240 * TDM_NS_PER_S, &set, &check), TDM_OK);
+    assert_true(x.now_ns < 400 * TDM_NS_PER_S);
+    assert_true(check.shape_cnt >= 6 && check.median_error < 0.1);
+    assert_int_equal(tdm_profile_build(&set, &guess, &table, &err), TDM_OK);
+    static const double shape[][4] = {{128, 0, 8, 2048}, {64, 1024, 16, 8192}, {0, 0, 16, 4096}};
+    for (uint32_t i = 0; i < TDM_COUNT_OF(shape); i++) {
+        const double *p = shape[i];
+        double pairs = p[0] * p[1] + p[0] * (p[0] + 1.0) / 2.0;
+        for (uint32_t v = 0; v < 3; v += 2) {
+            uint32_t route = p[0] > 0.0 ? TDM_ROUTE_FUSED + v : (uint32_t)TDM_ROUTE_DECODE_ONLY;
+            double want = law(p[0] + p[2], pairs, p[3], p[2], route);
+            double got = predicted(&table, v, p[0], p[1], p[2], p[3]);
+            if (fabs(got / want - 1.0) > 0.15)
+                fail_msg("shape %u, variant %u: %.0f instead of %.0f", i, v, got, want);
+        }
+    }
+    tdm_profile_set_free(&set);
+    free(x.mem);
+}
+
 static void both_files_say_the_same(void **state) {
     (void)state;
     static tdm_profile_table_t a, b;
@@ -279,6 +312,7 @@ int main(void) {
         cmocka_unit_test(points_lie_on_the_axes_with_their_samples),
         cmocka_unit_test(the_budget_is_kept_and_the_rest_is_outside),
         cmocka_unit_test(small_executors_are_measured_too),
+        cmocka_unit_test(a_slow_machine_is_measured_in_minutes),
         cmocka_unit_test(both_files_say_the_same),
         cmocka_unit_test(an_executor_that_ends_is_told),
     };
