@@ -8,6 +8,21 @@
 /* Tokens that end a turn, besides the EOS that the model's file names. */
 static const char *const turn_end[] = {"<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>"};
 
+tdm_status_t tdm_prompt_chat_kind(const char *name, const tdm_tokenizer_t *t, tdm_chat_kind_t *out,
+                                  tdm_error_t *err) {
+    int is_auto = strcmp(name, "auto") == 0;
+    int kind = is_auto ? (int)tdm_chat_of(t) : tdm_chat_kind_from_name(name);
+    if (kind < 0)
+        return tdm_error_set(err, TDM_ERR_UNSUPPORTED, "api tile: no chat template named %s", name);
+    if (kind == (int)TDM_CHAT_UNKNOWN)
+        return tdm_error_set(err, TDM_ERR_UNSUPPORTED,
+                             "the model's own chat template is none that is implemented; set "
+                             "model.chat_template to chatml, smollm2, llama2, llama3, llama3.1 or "
+                             "none");
+    *out = (tdm_chat_kind_t)kind;
+    return TDM_OK;
+}
+
 static void add_end(tdm_prompt_t *p, int32_t id) {
     for (uint32_t i = 0; i < p->end_cnt; i++)
         if (p->end_id[i] == id) return;
@@ -17,9 +32,8 @@ static void add_end(tdm_prompt_t *p, int32_t id) {
 void tdm_prompt_end_ids(tdm_prompt_t *p, const int32_t *end_id, uint32_t end_cnt) {
     p->end_cnt = 0;
     for (uint32_t i = 0; i < end_cnt; i++) add_end(p, end_id[i]);
-    if (end_cnt > 0) return;
     add_end(p, tdm_tokenizer_eos(p->tokenizer));
-    for (uint32_t i = 0; i < TDM_COUNT_OF(turn_end); i++)
+    for (uint32_t i = 0; end_cnt == 0 && i < TDM_COUNT_OF(turn_end); i++)
         add_end(p, tdm_tokenizer_find_special(p->tokenizer, turn_end[i]));
 }
 

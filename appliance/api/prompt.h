@@ -31,9 +31,16 @@ typedef struct tdm_prompt {
     tdm_chat_message_t message[TDM_CHAT_MESSAGE_MAX];
 } tdm_prompt_t;
 
-/* tdm_prompt_end_ids sets the model's end tokens: the given ones, or where
-   none are given its EOS and the turn ends that chat models are trained
-   to write.  tokenizer and vocab are set before. */
+/* tdm_prompt_chat_kind finds the chat template that name means: one of the
+   closed set, or for "auto" the model's own.  UNSUPPORTED where there is no
+   such name, or the model has a template that is none of the set: a wrong
+   one would be answered without a sign. */
+TDM_MUST_USE tdm_status_t tdm_prompt_chat_kind(const char *name, const tdm_tokenizer_t *t,
+                                               tdm_chat_kind_t *out, tdm_error_t *err);
+
+/* tdm_prompt_end_ids sets the model's end tokens: the given ones and the
+   tokenizer's EOS, and where none are given also the turn ends that chat
+   models are trained to write.  tokenizer and vocab are set before. */
 void tdm_prompt_end_ids(tdm_prompt_t *p, const int32_t *end_id, uint32_t end_cnt);
 
 /* tdm_prompt_completion reads f->prompt: a string, an array of ids, or an

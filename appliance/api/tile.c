@@ -177,12 +177,9 @@ tdm_status_t tdm_api_tile_init(void *mem, const tdm_api_config_t *config,
         return tdm_error_set(err, TDM_ERR_INVAL, "api tile: a wire is missing");
     if (wires->hangups->lane_cnt < wires->door_cnt)
         return tdm_error_set(err, TDM_ERR_INVAL, "api tile: a door has no hang-up lane");
-    int chat = strcmp(config->chat_template, "auto") == 0
-                   ? (int)tdm_chat_of(wires->tokenizer)
-                   : tdm_chat_kind_from_name(config->chat_template);
-    if (chat < 0)
-        return tdm_error_set(err, TDM_ERR_UNSUPPORTED, "api tile: no chat template named %s",
-                             config->chat_template);
+    tdm_chat_kind_t chat;
+    tdm_status_t st = tdm_prompt_chat_kind(config->chat_template, wires->tokenizer, &chat, err);
+    if (st != TDM_OK) return st;
     cut_t m = {.base = mem};
     layout_t l = lay_out(&m, config, wires);
     tdm_api_tile_t *t = mem;
@@ -193,7 +190,7 @@ tdm_status_t tdm_api_tile_init(void *mem, const tdm_api_config_t *config,
     t->prompt.tokenizer = wires->tokenizer;
     t->prompt.scratch = wires->scratch;
     t->prompt.json = &t->json;
-    t->prompt.chat = (tdm_chat_kind_t)chat;
+    t->prompt.chat = chat;
     t->prompt.ids = l.prompt;
     t->prompt.id_max = config->context_max;
     t->prompt.output_default = config->output_default;

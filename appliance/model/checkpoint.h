@@ -8,7 +8,8 @@
                              output is understood or refused by name
      generation_config.json  optional: more end tokens
      *.safetensors           the weights (safetensors.h)
-     tokenizer.json          read by appliance/tokenizer
+     tokenizer.json, tokenizer_config.json, chat_template.jinja
+                             read by appliance/tokenizer
 
    Only model_type "llama".  The rotary pairs of such a checkpoint are
    (i, i + head_dim/2) already, as ours are.  Boot time only. */

@@ -43,7 +43,7 @@ tdm_chat_kind_t tdm_chat_detect(const char *source, uint64_t sz) {
     };
     for (uint32_t i = 0; i < TDM_COUNT_OF(row); i++)
         if (memmem(source, sz, row[i].mark, strlen(row[i].mark))) return row[i].kind;
-    return TDM_CHAT_NONE;
+    return sz > 0 ? TDM_CHAT_UNKNOWN : TDM_CHAT_NONE;
 }
 
 /* put appends bytes, trusted or not; is_full once they do not fit. */

@@ -31,7 +31,8 @@ typedef enum tdm_chat_kind {
     TDM_CHAT_LLAMA2,
     TDM_CHAT_LLAMA3,
     TDM_CHAT_LLAMA31,
-    TDM_CHAT_KIND_CNT
+    TDM_CHAT_KIND_CNT,
+    TDM_CHAT_UNKNOWN = TDM_CHAT_KIND_CNT /* a file's template outside the set: not to be rendered */
 } tdm_chat_kind_t;
 
 typedef enum tdm_chat_role { TDM_CHAT_SYSTEM, TDM_CHAT_USER, TDM_CHAT_ASSISTANT } tdm_chat_role_t;
@@ -64,11 +65,12 @@ typedef struct tdm_chat_text {
 const char *tdm_chat_kind_name(tdm_chat_kind_t kind);
 int tdm_chat_kind_from_name(const char *name);
 
-/* tdm_chat_of gives the template recognised in the tokenizer's file; NONE
-   where it has none or one outside the closed set. */
+/* tdm_chat_of gives the template recognised in the tokenizer's files; NONE
+   where they have none, UNKNOWN where it is outside the closed set. */
 tdm_chat_kind_t tdm_chat_of(const tdm_tokenizer_t *t);
 
-/* tdm_chat_detect recognises a template's source text. */
+/* tdm_chat_detect recognises a template's source text; an empty one is
+   NONE. */
 tdm_chat_kind_t tdm_chat_detect(const char *source, uint64_t sz);
 
 /* tdm_chat_role_from_name: "system", "developer" (as system), "user",

@@ -121,20 +121,11 @@ static tdm_status_t open_bytes(uint32_t row_cnt, tdm_tokenizer_t **out, tdm_erro
     return TDM_OK;
 }
 
-static tdm_status_t open_folder(const char *folder, uint32_t row_cnt, tdm_tokenizer_t **out,
-                                tdm_error_t *err) {
-    char path[4096];
-    if (snprintf(path, sizeof path, "%s/tokenizer.json", folder) >= (int)sizeof path)
-        return tdm_error_set(err, TDM_ERR_LIMIT, "tokenizer: the path of %.80s is too long",
-                             folder);
-    return tdm_tokenizer_open_json(path, row_cnt, out, err);
-}
-
 tdm_status_t tdm_tokenizer_open(const tdm_model_t *model, tdm_tokenizer_t **out, tdm_error_t *err) {
     *out = NULL;
     uint32_t row_cnt = tdm_model_shape(model)->vocab;
     const char *folder = tdm_model_folder(model);
-    if (folder) return open_folder(folder, row_cnt, out, err);
+    if (folder) return tdm_tokenizer_open_folder(folder, row_cnt, out, err);
     const tdm_gguf_t *g = tdm_model_gguf(model);
     return g ? tdm_tokenizer_open_gguf(g, row_cnt, out, err) : open_bytes(row_cnt, out, err);
 }

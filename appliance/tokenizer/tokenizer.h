@@ -54,7 +54,7 @@ typedef struct tdm_span {
 } tdm_span_t;
 
 /* tdm_tokenizer_open takes the tokenizer of a model: the file's own, the
-   tokenizer.json of a folder, or the byte tokenizer of a dummy.
+   files of a folder, or the byte tokenizer of a dummy.
    UNSUPPORTED, by name, for a tokenizer model or pre-tokenizer outside the
    closed set. */
 TDM_MUST_USE tdm_status_t tdm_tokenizer_open(const tdm_model_t *model, tdm_tokenizer_t **out,
@@ -76,6 +76,14 @@ TDM_MUST_USE tdm_status_t tdm_tokenizer_open_json(const char *path, uint32_t voc
 TDM_MUST_USE tdm_status_t tdm_tokenizer_parse_json(const char *text, uint64_t sz, const char *name,
                                                    uint32_t vocab, tdm_tokenizer_t **out,
                                                    tdm_error_t *err);
+
+/* tdm_tokenizer_open_folder reads the tokenizer.json of a folder, and what
+   its tokenizer_config.json adds where there is one: begin and end tokens
+   that tokenizer.json does not name, and the chat template (or that of
+   chat_template.jinja).  A begin or end token that is no special token of
+   the vocabulary is CORRUPT. */
+TDM_MUST_USE tdm_status_t tdm_tokenizer_open_folder(const char *folder, uint32_t vocab,
+                                                    tdm_tokenizer_t **out, tdm_error_t *err);
 
 /* tdm_tokenizer_close frees; NULL is allowed. */
 void tdm_tokenizer_close(tdm_tokenizer_t *t);

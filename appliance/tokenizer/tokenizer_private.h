@@ -4,7 +4,7 @@
 
 /* An open tokenizer and how it is put together:
 
-     loader (from_gguf.c, from_json.c, tokenizer.c for dummies)
+     loader (from_gguf.c, from_json.c, folder.c, tokenizer.c for dummies)
         tdm_vocab_open, _add per id   vocab.c    bytes and kind of each token
         tdm_vocab_seal                           hash of normal tokens, specials
         tdm_merge_rule_add per merge  spelling.c, pairs.c   (left, right) -> rank, token

@@ -29,9 +29,11 @@ static inline void folder_put(const folder_t *f, const char *name, const void *b
 
 /* folder_drop removes the folder and the names that tests here use. */
 static inline void folder_drop(const folder_t *f) {
-    static const char *const name[] = {
-        "model.safetensors", "model.safetensors.index.json", "x-1.safetensors", "x-2.safetensors",
-        "config.json",       "generation_config.json",       "tokenizer.json",  "model.gguf"};
+    static const char *const name[] = {"model.safetensors",     "model.safetensors.index.json",
+                                       "x-1.safetensors",       "x-2.safetensors",
+                                       "config.json",           "generation_config.json",
+                                       "tokenizer.json",        "model.gguf",
+                                       "tokenizer_config.json", "chat_template.jinja"};
     char path[160];
     for (uint32_t i = 0; i < sizeof name / sizeof *name; i++) {
         (void)snprintf(path, sizeof path, "%s/%s", f->path, name[i]);

@@ -109,7 +109,9 @@ static void templates_are_recognised_by_their_source(void **state) {
         n++;
     }
     assert_int_equal(n, TDM_CHAT_KIND_CNT - 1);
-    assert_int_equal(tdm_chat_detect("{{ messages }}", 14), TDM_CHAT_NONE);
+    assert_int_equal(tdm_chat_detect("{{ messages }}", 14), TDM_CHAT_UNKNOWN);
+    assert_string_equal(tdm_chat_kind_name(TDM_CHAT_UNKNOWN), "unknown");
+    assert_int_equal(tdm_chat_kind_from_name("unknown"), -1);
     assert_int_equal(tdm_chat_detect("", 0), TDM_CHAT_NONE);
 }
 
