@@ -37,15 +37,19 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 STEPS = ["named", "grid", "small", "ablate", "steady", "overhead", "planner", "ncu", "peers"]
 
-# What is asked of ncu, with the name that the table gives it.
-METRICS = {
-    "launch__waves_per_multiprocessor": "waves",
-    "sm__warps_active.avg.pct_of_peak_sustained_active": "warps_active_pct",
-    "sm__inst_executed_pipe_tensor.avg.pct_of_peak_sustained_active": "tensor_pipe_pct",
-    "dram__throughput.avg.pct_of_peak_sustained_elapsed": "dram_pct",
-    "l1tex__data_pipe_lsu_wavefronts_mem_shared.avg.pct_of_peak_sustained_elapsed": "shared_pct",
-    "lts__t_sector_hit_rate.pct": "l2_hit_pct",
-}
+# What is asked of ncu: the table's name, the rollup, and metrics of which the
+# first that this GPU has is taken.
+METRICS = [
+    ("waves", "", ["launch__waves_per_multiprocessor"]),
+    ("warps_active_pct", ".avg.pct_of_peak_sustained_active", ["sm__warps_active"]),
+    ("tensor_pipe_pct", ".avg.pct_of_peak_sustained_active",
+     ["sm__pipe_tensor_cycles_active", "sm__inst_executed_pipe_tensor",
+      "sm__pipe_tensor_op_hmma_cycles_active"]),
+    ("dram_pct", ".avg.pct_of_peak_sustained_elapsed", ["dram__throughput"]),
+    ("shared_pct", ".avg.pct_of_peak_sustained_elapsed",
+     ["l1tex__data_pipe_lsu_wavefronts_mem_shared", "l1tex__data_pipe_lsu_wavefronts"]),
+    ("l2_hit_pct", ".pct", ["lts__t_sector_hit_rate"]),
+]
 
 
 def find(build, name):
@@ -136,16 +140,38 @@ def overhead(out, tmp, program, nolog):
                              "fused": r["ways"]["fused"]["us"], "serial": r["ways"]["serial"]["us"]})
 
 
+def number(text):
+    try:
+        return float(text.replace(",", ""))
+    except (AttributeError, ValueError):
+        return None
+
+
+def ncu_metrics():
+    """{full name: table's name} of what this machine's ncu knows."""
+    known = set(re.findall(r"^(\w+__\w+)", output("ncu", "--query-metrics"), re.M))
+    got = {}
+    for name, rollup, metrics in METRICS:
+        for m in metrics:
+            if m in known or m.startswith("launch__"):
+                got[m + rollup] = name
+                break
+    return got
+
+
 def ncu(out, program):
+    """Kernel replay for each launch, range replay for what two streams or two
+    launches do together."""
     if not shutil.which("ncu"):
         out.put({"row": "step", "step": "ncu", "code": -1, "seconds": 0})
         return
+    metrics = ncu_metrics()
     for mode, ways in (("kernel", "prefill,decode,fused"), ("range", "serial,streams_dp,fused")):
-        names = [m for m in METRICS if mode == "kernel" or not m.startswith("launch__")]
-        text = out.program("ncu " + mode, 90, "ncu", "--clock-control", "none", "--csv", "--page",
+        names = [m for m in metrics if mode == "kernel" or not m.startswith("launch__")]
+        text = out.program("ncu " + mode, 60, "ncu", "--clock-control", "none", "--csv", "--page",
                            "raw", "--replay-mode", mode, "--profile-from-start", "off", "--metrics",
                            ",".join(names), program, "--set", "ncu", "--ways", ways, "--profile",
-                           "--pool", "10")
+                           "--pool", "5")
         labels = re.findall(r"^profile (\S+) (\d+) (\d+) (\d+) (\S+)", text, re.M)
         table = [x for x in text.splitlines() if x.startswith('"')]
         if len(table) < 3:
@@ -154,9 +180,10 @@ def ncu(out, program):
         cells = [re.findall(r'"([^"]*)"', x) for x in table]
         for label, row in zip(labels, cells[2:]):  # the second line holds units
             at = dict(zip(cells[0], row))
+            got = {metrics[m]: number(at.get(m)) for m in names}
             out.put({"row": "ncu", "mode": mode, "model": label[0], "ctx": int(label[1]),
                      "chunk": int(label[2]), "batch": int(label[3]), "way": label[4],
-                     **{METRICS[m]: float(at[m].replace(",", "")) for m in names if at.get(m)}})
+                     **{k: v for k, v in got.items() if v is not None}})
 
 
 def peers(out, tmp, folder, named):
