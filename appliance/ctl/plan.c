@@ -16,6 +16,9 @@ typedef struct words {
     const char *html;
     int is_json;
     double requests, ttft_ms, gap_ms, epsilon, appliances, kv_pages, noise, seed;
+    double scale, cv, sequences, context, prefill_tokens, grid, floor, starve_ms;
+    double rate[TDM_PLANNER_LOADS];
+    uint32_t rate_cnt;
 } words_t;
 
 typedef struct number {
@@ -32,6 +35,19 @@ static int number_read(const number_t *n, const char *text) {
     return 1;
 }
 
+/* rates_read takes "0.5,0.7,1". */
+static int rates_read(const char *text, words_t *w) {
+    for (w->rate_cnt = 0; w->rate_cnt < TDM_PLANNER_LOADS;) {
+        char *end;
+        double v = strtod(text, &end);
+        if (end == text || !(v > 0.0 && v < 1e6) || (*end && *end != ',')) return 0;
+        w->rate[w->rate_cnt++] = v;
+        if (!*end) return 1;
+        text = end + 1;
+    }
+    return 0;
+}
+
 /* words_read gives NULL, or the word it could not take. */
 static const char *words_read(int argc, char **argv, words_t *w) {
     const number_t number[] = {{"--requests", &w->requests, 2, TDM_WORKLOAD_ROW_MAX},
@@ -41,7 +57,15 @@ static const char *words_read(int argc, char **argv, words_t *w) {
                                {"--appliances", &w->appliances, 1, TDM_PLANNER_APPLIANCE_MAX},
                                {"--kv-pages", &w->kv_pages, 1, 1 << 26},
                                {"--noise", &w->noise, 0, 1},
-                               {"--seed", &w->seed, 0, 1e15}};
+                               {"--seed", &w->seed, 0, 1e15},
+                               {"--scale", &w->scale, 1e-6, 1e3},
+                               {"--cv", &w->cv, 0.05, 50},
+                               {"--sequences", &w->sequences, 1, TDM_SEQ_MAX},
+                               {"--context", &w->context, 2, TDM_CONTEXT_MAX},
+                               {"--prefill-tokens", &w->prefill_tokens, 1, TDM_PLAN_TOKEN_MAX},
+                               {"--grid", &w->grid, 1, 1024},
+                               {"--floor", &w->floor, 1, TDM_PLAN_TOKEN_MAX},
+                               {"--starve-ms", &w->starve_ms, 1, 1e9}};
     for (int i = 2; i < argc; i++) {
         const char *value = i + 1 < argc ? argv[i + 1] : NULL;
         size_t k = 0;
@@ -57,7 +81,9 @@ static const char *words_read(int argc, char **argv, words_t *w) {
             w->trace = value;
         else if (strcmp(argv[i], "--html") == 0)
             w->html = value;
-        else if (k == TDM_COUNT_OF(number) || !number_read(&number[k], value))
+        else if (strcmp(argv[i], "--rates") == 0
+                     ? !rates_read(value, w)
+                     : k == TDM_COUNT_OF(number) || !number_read(&number[k], value))
             return argv[i];
         i++;
     }
@@ -84,7 +110,9 @@ static tdm_status_t load_profile(const char *name, tdm_profile_table_t *table, u
 static tdm_status_t load_trace(const words_t *w, tdm_workload_t *out, tdm_error_t *err) {
     uint32_t rows = (uint32_t)TDM_MIN(w->requests * w->appliances, (double)TDM_WORKLOAD_ROW_MAX);
     tdm_status_t st = tdm_workload_generate(w->trace, rows, (uint64_t)w->seed, out, err);
-    return st == TDM_ERR_NOT_FOUND ? tdm_workload_read(w->trace, rows, out, err) : st;
+    if (st == TDM_ERR_NOT_FOUND) st = tdm_workload_read(w->trace, rows, out, err);
+    if (st == TDM_OK) tdm_workload_scale(out, w->scale);
+    return st;
 }
 
 static tdm_planner_ask_t ask_of(const words_t *w, const tdm_workload_t *workload,
@@ -99,15 +127,19 @@ static tdm_planner_ask_t ask_of(const words_t *w, const tdm_workload_t *workload
                            .ttft_ns = (int64_t)(w->ttft_ms * 1e6),
                            .appliance_max = (uint32_t)w->appliances,
                            .seed = (uint64_t)w->seed};
-    a.sizes = (tdm_sched_sizes_t){.seq_max = TDM_SEQ_MAX,
+    a.rate_cnt = w->rate_cnt;
+    memcpy(a.rate, w->rate, sizeof a.rate);
+    a.cv = w->cv;
+    a.sizes = (tdm_sched_sizes_t){.seq_max = (uint32_t)w->sequences,
                                   .waiting_max = 65536,
                                   .page_cnt = (uint32_t)w->kv_pages,
-                                  .context_max = TDM_CONTEXT_MAX,
+                                  .context_max = (uint32_t)w->context,
                                   .vocab = 1000};
     tdm_sched_live_default(&a.live);
-    a.live.grid_tok = 128;
-    a.live.floor_cnt = 128;
-    a.live.starve_ns = 10 * TDM_NS_PER_S;
+    a.live.token_max = (uint32_t)w->prefill_tokens;
+    a.live.grid_tok = (uint32_t)w->grid;
+    a.live.floor_cnt = (uint32_t)TDM_MIN(w->floor, w->prefill_tokens);
+    a.live.starve_ns = (int64_t)(w->starve_ms * 1e6);
     a.live.waiting_tokens_max = UINT64_MAX / 2;
     for (uint32_t k = 0; k < TDM_SLO_CLASS_MAX; k++)
         a.live.class_of[k] =
@@ -138,7 +170,15 @@ int tdm_ctl_plan(int argc, char **argv) {
                  .appliances = 1,
                  .kv_pages = 14000,
                  .noise = 0.02,
-                 .seed = 1};
+                 .seed = 1,
+                 .scale = 1,
+                 .cv = 1,
+                 .sequences = TDM_SEQ_MAX,
+                 .context = TDM_CONTEXT_MAX,
+                 .prefill_tokens = 2048,
+                 .grid = 128,
+                 .floor = 128,
+                 .starve_ms = 10000};
     const char *wrong = words_read(argc, argv, &w);
     if (wrong) {
         fprintf(stderr, "tandemctl: plan: %s; see tandemctl help\n", wrong);

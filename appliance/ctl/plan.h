@@ -8,8 +8,14 @@
      tandemctl plan --profile FILE|example --trace FILE|NAME
                     [--requests N] [--ttft-ms N] [--gap-ms N] [--epsilon X]
                     [--appliances N] [--kv-pages N] [--noise X] [--seed N]
+                    [--rates R,R,...] [--scale X] [--cv X]
+                    [--sequences N] [--context N] [--prefill-tokens N]
+                    [--grid N] [--floor N] [--starve-ms N]
                     [--json | --html FILE]
 
+   --rates looks at those rates alone: with the trace, seed and --scale of a
+   tandemctl replay it is the same list of arrivals.  --sequences to
+   --starve-ms say how the appliance is configured; the defaults suit a GPU.
    --requests counts for one appliance.  example is the model of an 8B model on two A100 and says
    so; a trace NAME is a log-normal fit of appliance/workload/workload.h. */
 

@@ -106,7 +106,7 @@ static tdm_status_t look_at(look_t *l, double rate, tdm_planner_point_t *out, in
     const tdm_planner_ask_t *ask = l->ask;
     memcpy(l->all.row, ask->workload->row, l->all.row_cnt * sizeof *l->all.row);
     l->all.has_arrivals = ask->workload->has_arrivals;
-    tdm_workload_pace(&l->all, rate, 1.0, ask->seed);
+    tdm_workload_pace(&l->all, rate, ask->cv > 0.0 ? ask->cv : 1.0, ask->seed);
     memset(out, 0, sizeof *out);
     memset(&l->sum, 0, sizeof l->sum);
     l->served = l->good = 0;
@@ -165,7 +165,11 @@ static tdm_status_t find_best(look_t *l, double *best, tdm_error_t *err) {
 static tdm_status_t draw_curve(look_t *l, tdm_planner_curve_t *c, tdm_error_t *err) {
     int is_kept;
     *c = (tdm_planner_curve_t){.route = l->route, .appliances = l->appliances};
-    tdm_status_t st = find_best(l, &c->best, err);
+    tdm_status_t st = TDM_OK;
+    for (uint32_t i = 0; i < l->ask->rate_cnt && st == TDM_OK; i++)
+        st = look_at(l, l->ask->rate[i], &c->point[c->point_cnt++], &is_kept, err);
+    if (l->ask->rate_cnt > 0) return st;
+    st = find_best(l, &c->best, err);
     double base = c->best > 0.0 ? c->best : RATE_FIRST * l->appliances;
     for (uint32_t i = 0; i < TDM_PLANNER_LOADS && st == TDM_OK; i++)
         st = look_at(l, base * loads[i], &c->point[c->point_cnt++], &is_kept, err);
@@ -176,7 +180,7 @@ tdm_status_t tdm_planner_run(const tdm_planner_ask_t *ask, tdm_planner_curve_t *
                              tdm_error_t *err) {
     size_t rows = ask->workload->row_cnt;
     if (ask->appliance_max == 0 || ask->appliance_max > TDM_PLANNER_APPLIANCE_MAX ||
-        rows < ask->appliance_max)
+        rows < ask->appliance_max || ask->rate_cnt > TDM_PLANNER_LOADS)
         return tdm_error_set(err, TDM_ERR_INVAL, "planner: 1 to %u appliances and a workload",
                              TDM_PLANNER_APPLIANCE_MAX);
     look_t *l = calloc(1, sizeof *l);

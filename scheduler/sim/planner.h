@@ -9,7 +9,8 @@
 
    For each route (fused where the profile says so, streams, serial) and
    for 1..N appliances it finds the highest rate that keeps the promise,
-   then looks at loads around it.  Several appliances stand behind a
+   then looks at loads around it; or, asked for rates, at those alone.
+   Several appliances stand behind a
    balancer that gives each request to the one with the least predicted
    work left.  n of N appliances get the first n/N of the rows, so that
    every run is as long: a short one hides behind its first-token target
@@ -33,10 +34,13 @@ typedef struct tdm_planner_ask {
     tdm_sched_sizes_t sizes;
     tdm_sched_live_t live;
     double noise;   /* sigma of an iteration's time */
+    double cv;      /* of gaps between arrivals that are drawn; 0: 1, Poisson */
     double epsilon; /* share of gaps that may be over */
     int64_t gap_ns;
     int64_t ttft_ns; /* at p99 */
     uint32_t appliance_max;
+    uint32_t rate_cnt; /* > 0: look at these rates alone, and find no best one */
+    double rate[TDM_PLANNER_LOADS];
     uint64_t seed;
 } tdm_planner_ask_t;
 
@@ -56,7 +60,7 @@ typedef struct tdm_planner_point {
 typedef struct tdm_planner_curve {
     uint32_t route; /* tdm_route_t */
     uint32_t appliances;
-    double best; /* the highest rate that keeps the promise; 0: none does */
+    double best; /* the highest rate that keeps the promise; 0: none does, or nobody asked */
     uint32_t point_cnt;
     tdm_planner_point_t point[TDM_PLANNER_LOADS];
 } tdm_planner_curve_t;

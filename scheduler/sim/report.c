@@ -27,8 +27,9 @@ void tdm_report_text(FILE *f, const tdm_planner_ask_t *ask, const tdm_planner_cu
             100.0 * ask->epsilon, ms((double)ask->gap_ns));
     for (uint32_t i = 0; i < curve_cnt; i++) {
         const tdm_planner_curve_t *c = &curve[i];
-        fprintf(f, "\n%u x %s: carries %.3f requests/s\n", c->appliances, route_name(c->route),
-                c->best);
+        fprintf(f, "\n%u x %s", c->appliances, route_name(c->route));
+        if (ask->rate_cnt == 0) fprintf(f, ": carries %.3f requests/s", c->best);
+        fputc('\n', f);
         fprintf(f, "%10s %8s %8s %9s %9s %10s %10s %8s %8s\n", "requests/s", "in SLO", "over",
                 "gap p50", "gap p99", "TTFT p50", "TTFT p99", "fused", "attn");
         for (uint32_t k = 0; k < c->point_cnt; k++) {

@@ -145,6 +145,18 @@ static void the_planner_finds_what_each_route_carries(void **state) {
     assert_non_null(strstr(text, "a &#60;b&#62; &#34;c&#34;")); /* HTML */
     assert_null(strstr(text, "nan"));
     free(text);
+
+    /* asked for rates, it looks at those alone, and sees the same */
+    double seen = curve[0].point[0].gap_ns[1];
+    a.appliance_max = 1;
+    w.row_cnt /= 2; /* what one of two appliances got */
+    a.rate_cnt = 2;
+    a.rate[0] = curve[0].point[0].rate;
+    a.rate[1] = 3.0 * fused;
+    assert_int_equal(tdm_planner_run(&a, curve, &err), TDM_OK);
+    assert_int_equal(curve[0].point_cnt, 2);
+    assert_true(curve[0].best == 0.0 && curve[0].point[0].gap_ns[1] == seen);
+    assert_true(curve[0].point[1].attainment < curve[0].point[0].attainment);
     tdm_workload_free(&w);
 }
 
