@@ -71,7 +71,7 @@ typedef struct tdm_kv_layout {
 
 /* tdm_kv_elem_sz: bytes of one element. */
 static inline uint64_t tdm_kv_elem_sz(const tdm_kv_layout_t *l) {
-    return l->dtype == TDM_KV_BF16 ? 2u : 4u;
+    return l->dtype == TDM_KV_F32 ? 4u : l->dtype == TDM_KV_BF16 ? 2u : 1u;
 }
 
 /* tdm_kv_offset gives the element offset of row `token` (in [0,
@@ -182,7 +182,9 @@ typedef struct tdm_attn_launch {
     const void *v_pool;         /* this layer's */
     const uint32_t *page_table; /* [slot][table_stride] page numbers in [0, page_cnt) */
     uint32_t table_stride;
-    float scale; /* of the scores, 1 / sqrt(head_dim) as a rule */
+    float scale;          /* of the scores, 1 / sqrt(head_dim) as a rule */
+    const float *k_scale; /* [nhead_kv], TDM_KV_E4M3: what a code is multiplied by; else NULL */
+    const float *v_scale; /* [nhead_kv] likewise */
 } tdm_attn_launch_t;
 
 /* tdm_attn_stats_t is what launches did; a launch adds to it, so one

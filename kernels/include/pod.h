@@ -325,6 +325,15 @@ TDM_MUST_USE int tdm_pod_launch(tdm_pod_t *pod, const tdm_pod_plan_t *plan,
    them. */
 TDM_MUST_USE int tdm_pod_read(tdm_pod_t *pod, const tdm_pod_plan_t *plan, tdm_pod_counters_t *out);
 
+/* tdm_pod_self_test runs a small batch of the context's shape through one
+   variant, compares it with the C reference, and tells the state
+   (kernels/plan/health.h): at start, once for each variant that
+   tdm_pod_variant_gate lets run.  *worst_out, where not NULL, is the largest
+   error in parts of what is allowed.  Waits, takes memory and gives it back.
+   A failed test is no error: only what keeps it from being made is. */
+TDM_MUST_USE int tdm_pod_self_test(tdm_pod_t *pod, uint32_t variant, tdm_pod_state_t *state,
+                                   uint64_t it, float *worst_out);
+
 /* tdm_pod_spans: the log that the last read fetched, [span_cnt]. */
 const tdm_pod_span_t *tdm_pod_spans(const tdm_pod_t *pod);
 

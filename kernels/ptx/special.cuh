@@ -33,10 +33,43 @@ __device__ __forceinline__ float ptx_ex2(float x) {
     return y;
 }
 
+// One word of global memory that nobody writes, where it stands: not moved
+// out of a loop.
+__device__ __forceinline__ uint32_t ptx_ld_global_nc_32(const void *p) {
+    uint32_t v;
+    asm volatile("ld.global.nc.b32 %0, [%1];" : "=r"(v) : "l"(p));
+    return v;
+}
+
+// One word, or four, of shared memory, by its address there.
+__device__ __forceinline__ uint32_t ptx_ld_shared_32(uint32_t addr) {
+    uint32_t v;
+    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(v) : "r"(addr) : "memory");
+    return v;
+}
+
+__device__ __forceinline__ void ptx_st_shared_128(uint32_t addr, const uint4 &v) {
+    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(addr), "r"(v.x), "r"(v.y),
+                 "r"(v.z), "r"(v.w)
+                 : "memory");
+}
+
 // Barrier id among cnt threads, a multiple of 32; also orders their
 // shared-memory accesses.
 template <int ID, int CNT> __device__ __forceinline__ void ptx_bar_sync() {
     asm volatile("bar.sync %0, %1;" ::"n"(ID), "n"(CNT) : "memory");
+}
+
+// The same, and says to all whether is_true was non-zero for any of them
+// (PTX ISA 9.7.13.1, barrier.red).
+template <int ID, int CNT> __device__ __forceinline__ int ptx_bar_or(int is_true) {
+    int any;
+    asm volatile("{ .reg .pred p, q; setp.ne.s32 p, %1, 0; bar.red.or.pred q, %2, %3, p;"
+                 " selp.s32 %0, 1, 0, q; }"
+                 : "=r"(any)
+                 : "r"(is_true), "n"(ID), "n"(CNT)
+                 : "memory");
+    return any;
 }
 
 #endif // TDM_KERNELS_PTX_SPECIAL_CUH

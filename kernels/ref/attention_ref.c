@@ -4,8 +4,13 @@
 #include <math.h>
 #include <string.h>
 
-/* Element off of a pool as a double. */
-static double element(const tdm_kv_layout_t *kv, const void *pool, uint64_t off) {
+#include "kernels/ref/e4m3.h"
+
+/* Element off of a pool as a double; scale is of an e4m3 pool's head. */
+static double element(const tdm_kv_layout_t *kv, const void *pool, uint64_t off, double scale) {
+    if (kv->dtype == TDM_KV_E4M3) {
+        return (double)tdm_e4m3_to_float(((const uint8_t *)pool)[off]) * scale;
+    }
     if (kv->dtype == TDM_KV_F32) return (double)((const float *)pool)[off];
     uint32_t bits = (uint32_t)((const uint16_t *)pool)[off] << 16;
     float f;
@@ -18,12 +23,16 @@ static void head_ref(const tdm_attn_launch_t *l, const tdm_kv_layout_t *kv, cons
                      uint32_t head_kv, uint64_t n, const float *q, double *score, double *out,
                      double *lse) {
     const uint32_t dim = kv->head_dim;
+    const double k_scale = l->k_scale ? (double)l->k_scale[head_kv] : 1.0;
+    const double v_scale = l->v_scale ? (double)l->v_scale[head_kv] : 1.0;
     double top = -INFINITY;
     for (uint64_t j = 0; j < n; j++) {
         uint64_t off = tdm_kv_offset(kv, page[j / TDM_KV_PAGE_TOKENS], head_kv,
                                      (uint32_t)(j % TDM_KV_PAGE_TOKENS));
         double dot = 0.0;
-        for (uint32_t d = 0; d < dim; d++) dot += (double)q[d] * element(kv, l->k_pool, off + d);
+        for (uint32_t d = 0; d < dim; d++) {
+            dot += (double)q[d] * element(kv, l->k_pool, off + d, k_scale);
+        }
         score[j] = dot * (double)l->scale;
         if (score[j] > top) top = score[j];
     }
@@ -34,7 +43,9 @@ static void head_ref(const tdm_attn_launch_t *l, const tdm_kv_layout_t *kv, cons
                                      (uint32_t)(j % TDM_KV_PAGE_TOKENS));
         double weight = exp(score[j] - top);
         sum += weight;
-        for (uint32_t d = 0; d < dim; d++) out[d] += weight * element(kv, l->v_pool, off + d);
+        for (uint32_t d = 0; d < dim; d++) {
+            out[d] += weight * element(kv, l->v_pool, off + d, v_scale);
+        }
     }
     for (uint32_t d = 0; d < dim && n > 0; d++) out[d] /= sum;
     *lse = n > 0 ? top + log(sum) : -INFINITY;

@@ -3,15 +3,37 @@
 
 #include <stdlib.h>
 
+#include "kernels/attention/plain/instance.h"
 #include "kernels/attention/portable/instance.h"
 #include "kernels/device/describe.h"
 #include "kernels/plan/plan.h"
 
-const void *pod_kernel_of(const tdm_pod_t *pod, uint32_t tile) {
+// One form's instance of a shape, by (type, head_dim).
+typedef struct pod_form {
+    pod_instance_t *of[TDM_POD_DTYPE_CNT][2];
+} pod_form_t;
+
+static const pod_form_t fused_form = {{{pod_bf16_d64, pod_bf16_d128}, {pod_f16_d64, pod_f16_d128}}};
+static const pod_form_t side_form = {
+    {{side_bf16_d64, side_bf16_d128}, {side_f16_d64, side_f16_d128}}};
+static const pod_form_t intra_form = {
+    {{intra_bf16_d64, intra_bf16_d128}, {intra_f16_d64, intra_f16_d128}}};
+
+const void *pod_kernel_of(const tdm_pod_t *pod, uint32_t variant, uint32_t way, uint32_t tile) {
     const tdm_pod_shape_t *s = &pod->config.shape;
-    if (s->dtype == TDM_POD_BF16)
-        return s->head_dim == 64 ? pod_bf16_d64(tile) : pod_bf16_d128(tile);
-    return s->head_dim == 64 ? pod_f16_d64(tile) : pod_f16_d128(tile);
+    if (variant == TDM_POD_VARIANT_PLAIN) return plain_kernel_of(s);
+    if (variant != TDM_POD_VARIANT_PORTABLE) return nullptr;
+    const pod_form_t *form = way == TDM_POD_WAY_HFUSE_WARP ? &side_form
+                             : way == TDM_POD_WAY_INTRA    ? &intra_form
+                                                           : &fused_form;
+    return form->of[s->dtype][s->head_dim == 128](tile);
+}
+
+uint32_t pod_kernel_smem(const tdm_pod_t *pod, uint32_t variant, uint32_t way, uint32_t tile) {
+    uint32_t dim = pod->config.shape.head_dim;
+    if (variant == TDM_POD_VARIANT_PLAIN) return tdm_pod_plain_smem(dim);
+    if (way == TDM_POD_WAY_INTRA) return POD_INTRA_SMEM(dim);
+    return tdm_pod_tile_smem(tile, dim) * (way == TDM_POD_WAY_HFUSE_WARP ? 2 : 1);
 }
 
 // Takes cnt elements of sz bytes off the block; base may be NULL to measure.
@@ -41,17 +63,28 @@ static uint64_t carve(tdm_pod_t *pod, uint8_t *base, uint64_t *zero_out) {
     return off;
 }
 
-static cudaError_t allow_smem(const tdm_pod_t *pod) {
+static cudaError_t allow_smem(const tdm_pod_t *pod, uint32_t variant, uint32_t way, uint32_t tile) {
+    const void *kernel = pod_kernel_of(pod, variant, way, tile);
+    uint32_t smem = pod_kernel_smem(pod, variant, way, tile);
+    if (!kernel || smem > pod->config.gpu.smem_cta) return cudaSuccess;
+    cudaError_t e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                         static_cast<int>(smem));
+    if (e != cudaSuccess) return e;
+    return cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                                cudaSharedmemCarveoutMaxShared);
+}
+
+// For every kernel that a plan of this context may ask for.
+static cudaError_t allow_all_smem(const tdm_pod_t *pod) {
+    static const uint32_t way[] = {TDM_POD_WAY_FUSED, TDM_POD_WAY_HFUSE_WARP, TDM_POD_WAY_INTRA};
     cudaError_t e = cudaSuccess;
-    for (uint32_t tile = 0; tile < TDM_POD_TILE_CNT && e == cudaSuccess; tile++) {
-        uint32_t dim = pod->config.shape.head_dim;
-        if (tdm_pod_tile_fit(&pod->config.gpu, tile, dim) == 0) continue;
-        const void *kernel = pod_kernel_of(pod, tile);
-        e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                 static_cast<int>(tdm_pod_tile_smem(tile, dim)));
-        if (e != cudaSuccess) break;
-        e = cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
-                                 cudaSharedmemCarveoutMaxShared);
+    for (uint32_t v = TDM_POD_VARIANT_PLAIN; v <= TDM_POD_VARIANT_PORTABLE; v++) {
+        if (tdm_pod_variant_gate(&pod->config, v) != TDM_REASON_NONE) continue;
+        for (uint32_t w = 0; w < TDM_COUNT_OF(way); w++) {
+            for (uint32_t tile = 0; tile < TDM_POD_TILE_CNT && e == cudaSuccess; tile++) {
+                e = allow_smem(pod, v, way[w], tile);
+            }
+        }
     }
     return e;
 }
@@ -83,7 +116,7 @@ int tdm_pod_create(tdm_pod_config_t *config, tdm_pod_t **out, const char **why) 
     tdm_pod_config_fill(config);
     uint32_t variant;
     (void)tdm_pod_gate(config, &variant);
-    if (variant < TDM_POD_VARIANT_PORTABLE) {
+    if (variant == TDM_POD_VARIANT_NONE) {
         *why = "no kernel takes this shape on this device";
         return cudaErrorNotSupported;
     }
@@ -91,7 +124,7 @@ int tdm_pod_create(tdm_pod_config_t *config, tdm_pod_t **out, const char **why) 
     if (!pod) return cudaErrorMemoryAllocation;
     pod->config = *config;
     e = take_memory(pod);
-    if (e == cudaSuccess) e = allow_smem(pod);
+    if (e == cudaSuccess) e = allow_all_smem(pod);
     *why = cudaGetErrorString(e);
     if (e != cudaSuccess) {
         tdm_pod_destroy(pod);

@@ -30,7 +30,11 @@ struct tdm_pod {
     cudaEvent_t join;
 };
 
-// The kernel of this context's shape and a tile.
-const void *pod_kernel_of(const tdm_pod_t *pod, uint32_t tile);
+// The kernel of this context's shape for a variant, a way and a tile; NULL:
+// none is built.
+const void *pod_kernel_of(const tdm_pod_t *pod, uint32_t variant, uint32_t way, uint32_t tile);
+
+// Bytes of shared memory of one CTA of it.
+uint32_t pod_kernel_smem(const tdm_pod_t *pod, uint32_t variant, uint32_t way, uint32_t tile);
 
 #endif // TDM_KERNELS_ATTENTION_PORTABLE_CONTEXT_H

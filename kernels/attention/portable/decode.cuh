@@ -89,28 +89,47 @@ template <class TR> struct decode_ring {
     }
 };
 
-// The group's query rows of item `index` as A fragments; rows past it are
-// zero.
-template <class TR>
-static __device__ __forceinline__ void decode_load_q(const pod_args_t &a, uint32_t index,
-                                                     uint32_t (&rQ)[TR::DIM / 16][4]) {
-    const pod_blob blob = pod_blob_of(a.blob);
-    const tdm_pod_item_t it = blob.item[TDM_KIND_DECODE][index];
-    const tdm_attn_seq_t seq = blob.seq[it.seq];
-    const uint32_t group = blob.head->group;
-    const uint32_t lane = threadIdx.x % 32;
-    const auto *q = static_cast<const typename TR::elem *>(a.layer.q) +
-                    pod_row_offset<TR::DIM>(a, seq, it.head_kv, group, 0, 0);
+// The group's query rows of an item as A fragments; rows past the group
+// are zero.  Held in registers, or read anew for each block where registers
+// are short: they lie in L1.
+template <class TR> struct decode_query {
+    const typename TR::elem *q; // this lane's first two elements
+    bool is_row[2];             // lane / 4, lane / 4 + 8
+    uint32_t held[TR::IS_Q_HELD ? TR::DIM / 16 : 1][4];
+
+    __device__ __forceinline__ void begin(const pod_args_t &a, uint32_t index) {
+        const pod_blob blob = pod_blob_of(a.blob);
+        const tdm_pod_item_t it = blob.item[TDM_KIND_DECODE][index];
+        const tdm_attn_seq_t seq = blob.seq[it.seq];
+        const uint32_t group = blob.head->group;
+        const uint32_t row = threadIdx.x % 32 / 4;
+        q = static_cast<const typename TR::elem *>(a.layer.q) +
+            pod_row_offset<TR::DIM>(a, seq, it.head_kv, group, 0, row) + threadIdx.x % 4 * 2;
+        is_row[0] = row < group;
+        is_row[1] = row + 8 < group;
+        if constexpr (TR::IS_Q_HELD) {
 #pragma unroll
-    for (int k = 0; k < TR::DIM / 16; k++) {
-#pragma unroll
-        for (int c = 0; c < 4; c++) {
-            uint32_t r = lane / 4 + c % 2 * 8;
-            uint32_t dim = k * 16 + c / 2 * 8 + lane % 4 * 2;
-            rQ[k][c] = r < group ? *reinterpret_cast<const uint32_t *>(q + r * TR::DIM + dim) : 0u;
+            for (int k = 0; k < TR::DIM / 16; k++) read(k, held[k]);
         }
     }
-}
+
+    __device__ __forceinline__ void read(int k, uint32_t (&r)[4]) const {
+#pragma unroll
+        for (int c = 0; c < 4; c++) {
+            const auto *at = q + c % 2 * 8 * TR::DIM + k * 16 + c / 2 * 8;
+            r[c] = is_row[c % 2] ? ptx_ld_global_nc_32(at) : 0u;
+        }
+    }
+
+    __device__ __forceinline__ void get(int k, uint32_t (&r)[4]) const {
+        if constexpr (TR::IS_Q_HELD) {
+#pragma unroll
+            for (int c = 0; c < 4; c++) r[c] = held[k][c];
+        } else {
+            read(k, r);
+        }
+    }
+};
 
 // The accumulators of one warp: rows lane / 4 and lane / 4 + 8.
 template <class TR> struct decode_rows {
@@ -132,8 +151,8 @@ template <class TR> static __device__ __forceinline__ void decode_clear(decode_r
 // 16 keys: K's half lies in slot_k, V's will lie in the one after.
 template <class TR>
 static __device__ __forceinline__ void decode_block(decode_ring<TR> &ring, uint32_t slot_k,
-                                                    const uint32_t (&rQ)[TR::DIM / 16][4],
-                                                    uint32_t tok, uint32_t kv_end, float scale_lg2,
+                                                    const decode_query<TR> &query, uint32_t tok,
+                                                    uint32_t kv_end, float scale_lg2,
                                                     decode_rows<TR> &w) {
     const uint32_t lane = threadIdx.x % 32;
     const uint32_t k_at =
@@ -143,10 +162,12 @@ static __device__ __forceinline__ void decode_block(decode_ring<TR> &ring, uint3
     float s[2][4] = {{0.0f, 0.0f, 0.0f, 0.0f}, {0.0f, 0.0f, 0.0f, 0.0f}};
 #pragma unroll
     for (int k = 0; k < TR::DIM / 16; k++) {
+        uint32_t rQ[4];
         uint32_t rK[4];
+        query.get(k, rQ);
         ptx_ldmatrix_x4(rK, slot_k + (k_at ^ (k << 5)));
-        ptx_mma_m16n8k16<typename TR::elem>(s[0], rQ[k], rK[0], rK[1]);
-        ptx_mma_m16n8k16<typename TR::elem>(s[1], rQ[k], rK[2], rK[3]);
+        ptx_mma_m16n8k16<typename TR::elem>(s[0], rQ, rK[0], rK[1]);
+        ptx_mma_m16n8k16<typename TR::elem>(s[1], rQ, rK[2], rK[3]);
     }
     if (tok + 16 > kv_end) {
 #pragma unroll
@@ -246,8 +267,8 @@ static __device__ __forceinline__ uint32_t decode_warp(const pod_args_t &a, uint
     if (index < item_cnt) decode_begin<TR>(a, index, ring);
     while (index < item_cnt) {
         const pod_clock clock = pod_clock_now();
-        uint32_t rQ[TR::DIM / 16][4];
-        decode_load_q<TR>(a, index, rQ);
+        decode_query<TR> query;
+        query.begin(a, index);
         decode_rows<TR> w;
         decode_clear(w);
         uint32_t next = TDM_TICKET_NONE;
@@ -258,7 +279,7 @@ static __device__ __forceinline__ uint32_t decode_warp(const pod_args_t &a, uint
         do {
             if (left) {
                 ring.turn();
-                decode_block<TR>(ring, slot, rQ, tok, ring.kv_end, scale_lg2, w);
+                decode_block<TR>(ring, slot, query, tok, ring.kv_end, scale_lg2, w);
                 slot = ring.after(ring.after(slot));
                 tok += 16;
                 left--;

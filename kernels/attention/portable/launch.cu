@@ -28,8 +28,9 @@ static pod_args_t args_of(const tdm_pod_t *pod, const tdm_pod_layer_t *layer) {
 }
 
 // One kernel that deals the kinds of mask, on ticket set `set`.
-static cudaError_t launch_one(const tdm_pod_t *pod, const tdm_pod_plan_t *plan, pod_args_t a,
-                              uint32_t mask, uint32_t set, uint32_t grid, cudaStream_t stream) {
+static cudaError_t launch_way(const tdm_pod_t *pod, const tdm_pod_plan_t *plan, pod_args_t a,
+                              uint32_t mask, uint32_t set, uint32_t way, uint32_t grid,
+                              cudaStream_t stream) {
     if (!(mask & PREFILL && plan->item_cnt[TDM_KIND_PREFILL]) &&
         !(mask & DECODE && plan->item_cnt[TDM_KIND_DECODE])) {
         return cudaSuccess;
@@ -38,8 +39,16 @@ static cudaError_t launch_one(const tdm_pod_t *pod, const tdm_pod_plan_t *plan, 
     a.ticket = pod->ticket + set;
     a.drawn = pod->drawn + set * pod->config.gpu.smid_cnt;
     void *arg[] = {&a};
-    return cudaLaunchKernel(pod_kernel_of(pod, plan->tile), dim3(grid), dim3(TDM_POD_PACK * 32),
-                            arg, plan->smem_sz, stream);
+    const void *kernel = pod_kernel_of(pod, plan->variant, way, plan->tile);
+    uint32_t smem = pod_kernel_smem(pod, plan->variant, way, plan->tile);
+    if (!kernel || smem > pod->config.gpu.smem_cta) return cudaErrorNotSupported;
+    uint32_t thread = TDM_POD_PACK * 32 * (way == TDM_POD_WAY_HFUSE_WARP ? 2 : 1);
+    return cudaLaunchKernel(kernel, dim3(grid), dim3(thread), arg, smem, stream);
+}
+
+static cudaError_t launch_one(const tdm_pod_t *pod, const tdm_pod_plan_t *plan, const pod_args_t &a,
+                              uint32_t mask, uint32_t set, uint32_t grid, cudaStream_t stream) {
+    return launch_way(pod, plan, a, mask, set, TDM_POD_WAY_FUSED, grid, stream);
 }
 
 // Two kernels side by side, each of half the grid so that both find room.
@@ -70,8 +79,13 @@ int tdm_pod_launch(tdm_pod_t *pod, const tdm_pod_plan_t *plan, const tdm_pod_lay
                    uint32_t way, uint32_t grid, struct CUstream_st *stream) {
     if (tdm_pod_layer_gate(layer) != TDM_REASON_NONE) return cudaErrorMisalignedAddress;
     if (!(layer->scale > 0.0f) || plan->grid == 0) return cudaErrorInvalidValue;
-    if (plan->variant != TDM_POD_VARIANT_PORTABLE) return cudaErrorNotSupported;
+    int is_apart =
+        way == TDM_POD_WAY_SERIAL || way == TDM_POD_WAY_PREFILL || way == TDM_POD_WAY_DECODE;
+    if (plan->variant == TDM_POD_VARIANT_PLAIN && !is_apart) return cudaErrorNotSupported;
+    int is_fp8 = pod->config.shape.kv_dtype == TDM_POD_E4M3;
+    if (is_fp8 && (!layer->k_scale || !layer->v_scale)) return cudaErrorInvalidValue;
     pod_args_t a = args_of(pod, layer);
+    uint32_t given = grid;
     if (grid == 0) grid = plan->grid;
     cudaError_t e = cudaSuccess;
     switch (way) {
@@ -89,13 +103,19 @@ int tdm_pod_launch(tdm_pod_t *pod, const tdm_pod_plan_t *plan, const tdm_pod_lay
         }
         a.fixed_prefill = fixed_split(plan, grid);
         return launch_one(pod, plan, a, PREFILL | DECODE, 0, grid, stream);
+    case TDM_POD_WAY_HFUSE_WARP:
+        grid = given ? given : pod->config.gpu.sm_cnt;
+        return launch_way(pod, plan, a, PREFILL | DECODE, 0, way, grid, stream);
+    case TDM_POD_WAY_INTRA:
+        grid = given ? given : 2 * pod->config.gpu.sm_cnt;
+        return launch_way(pod, plan, a, PREFILL | DECODE, 0, way, grid, stream);
     default: return cudaErrorInvalidValue;
     }
 }
 
 int tdm_pod_occupancy(const tdm_pod_t *pod, const tdm_pod_plan_t *plan, uint32_t *reg_out,
                       uint32_t *cta_sm_out, uint32_t *local_out) {
-    const void *kernel = pod_kernel_of(pod, plan->tile);
+    const void *kernel = pod_kernel_of(pod, plan->variant, TDM_POD_WAY_FUSED, plan->tile);
     cudaFuncAttributes attr;
     int cta_sm = 0;
     cudaError_t e = cudaFuncGetAttributes(&attr, kernel);

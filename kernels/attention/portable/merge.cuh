@@ -56,7 +56,7 @@ static __device__ __forceinline__ pod_part pod_part_of(const pod_args_t &a,
 }
 
 static __device__ __forceinline__ float pod_lse(float m, float l) {
-    return l > 0.0f ? (m + log2f(l)) * CUDART_LN2_F : -CUDART_INF_F;
+    return l == 0.0f ? -CUDART_INF_F : (m + log2f(l)) * CUDART_LN2_F; // NaN stays NaN
 }
 
 // One row on its way out of the registers: to out, normalised, or to the
@@ -78,7 +78,7 @@ template <class TR> struct pod_row_sink {
             uint64_t off = pod_row_offset<TR::DIM>(a, seq, it.head_kv, blob.head->group, tok,
                                                    p - tok * blob.head->group);
             out = static_cast<typename TR::elem *>(a.layer.out) + off;
-            inv = l > 0.0f ? 1.0f / l : 0.0f;
+            inv = l == 0.0f ? 0.0f : 1.0f / l;
             if (is_first && a.layer.lse) a.layer.lse[off / TR::DIM] = pod_lse(m, l);
         } else {
             const tdm_pod_merge_t g = blob.merge[it.merge];

@@ -24,6 +24,7 @@ template <typename T, int DIM_, int ROW_, int KEY_, int STAGE_, int CTA_SM_> str
     static constexpr int KEY = KEY_;
     static constexpr int STAGE = STAGE_;
     static constexpr int CTA_SM = CTA_SM_;
+    static constexpr bool IS_Q_HELD = CTA_SM <= 2; // decode keeps Q in registers
 
     static constexpr int WARP = 4;
     static constexpr int THREAD = WARP * 32;
@@ -41,13 +42,6 @@ template <typename T, int DIM_, int ROW_, int KEY_, int STAGE_, int CTA_SM_> str
     static_assert(SLOT >= 3, "the decode ring holds one half in use and two in flight");
 };
 
-static __device__ __forceinline__ float pod_to_float(__nv_bfloat16 v) {
-    return __bfloat162float(v);
-}
-static __device__ __forceinline__ float pod_to_float(__half v) {
-    return __half2float(v);
-}
-
 // Two floats, rounded to nearest even, lower half first.
 template <typename T> __device__ __forceinline__ uint32_t pod_pack(float lo, float hi);
 template <> __device__ __forceinline__ uint32_t pod_pack<__nv_bfloat16>(float lo, float hi) {
@@ -57,6 +51,15 @@ template <> __device__ __forceinline__ uint32_t pod_pack<__nv_bfloat16>(float lo
 template <> __device__ __forceinline__ uint32_t pod_pack<__half>(float lo, float hi) {
     __half2 v = __floats2half2_rn(lo, hi);
     return *reinterpret_cast<uint32_t *>(&v);
+}
+
+// Two elements as floats, lower half first.
+template <typename T> __device__ __forceinline__ float2 pod_unpack(uint32_t v);
+template <> __device__ __forceinline__ float2 pod_unpack<__nv_bfloat16>(uint32_t v) {
+    return __bfloat1622float2(*reinterpret_cast<__nv_bfloat162 *>(&v));
+}
+template <> __device__ __forceinline__ float2 pod_unpack<__half>(uint32_t v) {
+    return __half22float2(*reinterpret_cast<__half2 *>(&v));
 }
 
 #endif // TDM_KERNELS_ATTENTION_PORTABLE_TRAITS_CUH

@@ -4,7 +4,7 @@
    under the tolerance.
    Method: `numerics_attention COUNT [SEED]` draws COUNT batches: up to 3
    prefill slices and 6 decodes (either may be absent), kv 0..2048, page
-   and range edges favoured, groups 1 2 3 4 7 8, head_dim 64 and 128,
+   and range edges favoured, groups 1 2 3 4 7 8 24 71, head_dim 64 96 128 256,
    float32 and bf16 KV, every route and instruction set, 1 to 5 SMs.  For
    bf16 the reference reads the same rounded pool.  Pages are shuffled,
    everything unwritten is NaN.
@@ -32,8 +32,8 @@
 #define SM_MAX      5
 #define ROW_BUDGET  48
 
-static const uint32_t group_list[] = {1, 2, 3, 4, 7, 8};
-static const uint32_t dim_list[] = {64, 128};
+static const uint32_t group_list[] = {1, 2, 3, 4, 7, 8, 24, 71};
+static const uint32_t dim_list[] = {64, 96, 128, 256};
 static const uint32_t edge_list[] = {0,   1,   2,   15,  16,  17,   63,   64,   65,   127,
                                      128, 129, 511, 512, 513, 1023, 1024, 1025, 2047, 2048};
 
@@ -54,11 +54,11 @@ static uint32_t draw_kv(tdm_rng_t *rng) {
 }
 
 /* Fills seq[] and returns how many; at least one of the kinds. */
-static uint32_t draw_seqs(tdm_rng_t *rng, batch_seq_t *seq, uint32_t *prefill_out) {
+static uint32_t draw_seqs(tdm_rng_t *rng, uint32_t budget, batch_seq_t *seq,
+                          uint32_t *prefill_out) {
     uint32_t which = tdm_rng_below(rng, 5); /* 0: no prefill, 1: no decode */
     uint32_t prefill = which == 0 ? 0 : 1 + tdm_rng_below(rng, 3);
     uint32_t decode = which == 1 ? 0 : 1 + tdm_rng_below(rng, 6);
-    uint32_t budget = ROW_BUDGET;
     for (uint32_t s = 0; s < prefill; s++) {
         uint32_t kv = TDM_MAX(draw_kv(rng), 1);
         uint32_t cnt = 1 + tdm_rng_below(rng, TDM_MIN(kv, budget / (prefill - s)));
@@ -143,7 +143,8 @@ int main(int argc, char **argv) {
         uint32_t g = (uint32_t)(i % TDM_COUNT_OF(group_list));
         uint32_t d = (uint32_t)(i / TDM_COUNT_OF(group_list) % TDM_COUNT_OF(dim_list));
         uint32_t t = tdm_rng_below(&rng, 4) == 0;
-        uint32_t nhead_kv = 1 + tdm_rng_below(&rng, group_list[g] > 4 ? 2 : 4);
+        uint32_t most = group_list[g] > 8 ? 1 : group_list[g] > 4 ? 2 : 4;
+        uint32_t nhead_kv = 1 + tdm_rng_below(&rng, most);
         batch_shape_t shape = {.nhead_q = nhead_kv * group_list[g],
                                .nhead_kv = nhead_kv,
                                .head_dim = dim_list[d],
@@ -151,7 +152,8 @@ int main(int argc, char **argv) {
                                .q_scale = 1.0f + (float)tdm_rng_below(&rng, 3)};
         batch_seq_t seq[TDM_ATTN_SEQ_MAX];
         uint32_t prefill;
-        uint32_t seq_cnt = draw_seqs(&rng, seq, &prefill);
+        uint32_t seq_cnt =
+            draw_seqs(&rng, group_list[g] > 8 ? ROW_BUDGET / 6 : ROW_BUDGET, seq, &prefill);
         batch_open(&b, &shape, seq, prefill, seq_cnt - prefill, tdm_rng_next(&rng));
         batch_how_t how = {.pool = pool[1 + tdm_rng_below(&rng, SM_MAX)],
                            .isa = TDM_CPU_ISA_SCALAR +

@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/numerics/attention_cuda/world.h"
-
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
+// The data of a world: values, pages, memory, guards.
 #include <cuda_runtime.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/ref/attention_ref.h"
+#include "tests/numerics/attention_cuda/values.cuh"
+#include "tests/numerics/attention_cuda/world.h"
 
 void world_ok(int error, const char *call, const char *file, int line) {
     if (error == 0) return;
@@ -20,40 +18,35 @@ void world_ok(int error, const char *call, const char *file, int line) {
 
 // --- values ------------------------------------------------------------
 
-static __host__ __device__ uint64_t mix(uint64_t z) {
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
-    return z ^ (z >> 31);
-}
-
 // About normal: the sum of eight bytes, centred, of variance 1.
 static __device__ float draw(uint64_t seed, uint64_t i) {
-    uint64_t h = mix(seed + (i + 1) * 0x9e3779b97f4a7c15ull);
+    uint64_t h = value_mix(seed + (i + 1) * 0x9e3779b97f4a7c15ull);
     int sum = 0;
     for (int b = 0; b < 8; b++) sum += static_cast<int>(h >> (8 * b) & 255);
     return (static_cast<float>(sum) - 1020.0f) * (1.0f / 209.0f);
 }
 
-template <typename T> static __device__ T from_float(float v);
-template <> __device__ __nv_bfloat16 from_float(float v) {
-    return __float2bfloat16(v);
+// Equal scores of sqrt(dim) * q * k with k = -192: about -7.5e4.
+static float sinking_q(uint32_t dim) {
+    return dim == 64 ? 48.0f : dim == 96 ? 40.0f : dim == 128 ? 34.0f : 24.0f;
 }
-template <> __device__ __half from_float(float v) {
-    return __float2half(v);
-}
-template <typename T> static __device__ double to_double(T v) {
-    return static_cast<double>(static_cast<float>(v));
+#define SINKING_K (-192.0f)
+
+// Codes of fp8 are drawn 16 times as large as their values.
+static float kv_scale_of(uint32_t is_v, uint32_t head) {
+    return (is_v ? 1.25f : 1.0f) * (1.0f + 0.125f * static_cast<float>(head % 4)) / 16.0f;
 }
 
-template <typename T> static __global__ void fill_kernel(T *to, uint64_t cnt, uint64_t seed) {
+template <typename T>
+static __global__ void fill_kernel(T *to, uint64_t cnt, uint64_t seed, float constant) {
     uint64_t step = static_cast<uint64_t>(gridDim.x) * blockDim.x;
     for (uint64_t i = blockIdx.x * static_cast<uint64_t>(blockDim.x) + threadIdx.x; i < cnt;
          i += step) {
-        to[i] = from_float<T>(draw(seed, i));
+        to[i] = value_from<T>(constant != 0.0f ? constant : draw(seed, i));
     }
 }
 
-static __global__ void pattern_kernel(uint16_t *to, uint64_t cnt, uint16_t value) {
+static __global__ void pattern_kernel(uint32_t *to, uint64_t cnt, uint32_t value) {
     uint64_t step = static_cast<uint64_t>(gridDim.x) * blockDim.x;
     for (uint64_t i = blockIdx.x * static_cast<uint64_t>(blockDim.x) + threadIdx.x; i < cnt;
          i += step) {
@@ -61,148 +54,64 @@ static __global__ void pattern_kernel(uint16_t *to, uint64_t cnt, uint16_t value
     }
 }
 
-// One CTA for each (sequence, 16 tokens): writes the tokens the sequence
-// has.
-template <typename T> static __global__ void kv_kernel(world_t w, uint64_t seed) {
+// Writes the tokens that the sequences have.  A value depends on where it
+// lies, so shared pages hold the same for both.
+template <typename KV>
+static __global__ void kv_kernel(world_t w, uint64_t seed, float k_const, float gain) {
     const tdm_attn_seq_t seq = w.dev_seq[blockIdx.y];
     const uint32_t dim = w.shape.head_dim;
     const uint32_t nhead = w.shape.nhead_kv;
     for (uint32_t tok = blockIdx.x; tok < seq.kv_cnt; tok += gridDim.x) {
-        uint32_t page = w.table[seq.slot * w.table_stride + tok / w.shape.page_tok];
+        uint32_t page =
+            w.table[static_cast<uint64_t>(seq.slot) * w.table_stride + tok / w.shape.page_tok];
+        bool is_hot = w.hot && blockIdx.y < w.prefill_cnt && tok + 1 == seq.kv_cnt;
         for (uint32_t i = threadIdx.x; i < nhead * dim; i += blockDim.x) {
             uint64_t row = (static_cast<uint64_t>(page) * nhead + i / dim) * w.shape.page_tok +
                            tok % w.shape.page_tok;
-            uint64_t n = (static_cast<uint64_t>(seq.slot) << 40) +
-                         static_cast<uint64_t>(tok) * nhead * dim + i;
-            static_cast<T *>(w.k)[row * dim + i % dim] = from_float<T>(draw(seed * 3 + 1, n));
-            static_cast<T *>(w.v)[row * dim + i % dim] = from_float<T>(draw(seed * 3 + 2, n));
+            uint64_t n = row * dim + i % dim;
+            float k = k_const != 0.0f ? k_const : draw(seed * 3 + 1, n) * gain;
+            float v = draw(seed * 3 + 2, n) * gain;
+            if (is_hot && w.hot == WORLD_HOT_NAN) k = v = NAN;
+            if (is_hot && w.hot == WORLD_HOT_V && i % 7 == 3) v = i & 1 ? INFINITY : -INFINITY;
+            static_cast<KV *>(w.k)[n] = value_from<KV>(k);
+            static_cast<KV *>(w.v)[n] = value_from<KV>(v);
         }
     }
-}
-
-// --- oracle -------------------------------------------------------------
-
-static __device__ double warp_sum(double v) {
-    for (int d = 16; d; d /= 2) v += __shfl_xor_sync(~0u, v, d);
-    return v;
-}
-
-template <typename T>
-static __device__ double score_of(const world_t &w, const T *q, uint64_t row, double *qr) {
-    (void)q;
-    const uint32_t dim = w.shape.head_dim;
-    double dot = 0.0;
-    for (uint32_t i = 0; i < dim / 32; i++) {
-        dot +=
-            qr[i] * to_double(static_cast<const T *>(w.k)[row * dim + i * 32 + threadIdx.x % 32]);
-    }
-    return warp_sum(dot) * static_cast<double>(w.scale);
-}
-
-// One warp for each (row, query head): all scores twice, first for their
-// maximum, then for weights; everything in double.
-template <typename T> static __global__ void oracle_kernel(world_t w, uint32_t s) {
-    const tdm_attn_seq_t seq = w.dev_seq[s];
-    const uint32_t dim = w.shape.head_dim;
-    const uint32_t group = w.shape.nhead_q / w.shape.nhead_kv;
-    uint32_t cell = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
-    if (cell >= seq.cnt * w.shape.nhead_q) return;
-    uint32_t tok = cell / w.shape.nhead_q;
-    uint32_t head = cell % w.shape.nhead_q;
-    uint64_t out = static_cast<uint64_t>(seq.row + tok) * w.shape.nhead_q + head;
-    int64_t visible = static_cast<int64_t>(seq.kv_cnt) - seq.cnt + tok + 1;
-    const T *q = static_cast<const T *>(w.q) + out * dim;
-    double qr[4], o[4] = {0, 0, 0, 0};
-    for (uint32_t i = 0; i < dim / 32; i++) qr[i] = to_double(q[i * 32 + threadIdx.x % 32]);
-    double top = -INFINITY, sum = 0.0;
-    for (int pass = 0; pass < 2; pass++) {
-        for (int64_t j = 0; j < visible; j++) {
-            uint32_t page = w.table[seq.slot * w.table_stride + j / w.shape.page_tok];
-            uint64_t row =
-                (static_cast<uint64_t>(page) * w.shape.nhead_kv + head / group) * w.shape.page_tok +
-                j % w.shape.page_tok;
-            double x = score_of<T>(w, q, row, qr);
-            if (pass == 0) {
-                top = fmax(top, x);
-                continue;
-            }
-            double weight = exp(x - top);
-            sum += weight;
-            for (uint32_t i = 0; i < dim / 32; i++) {
-                o[i] +=
-                    weight *
-                    to_double(static_cast<const T *>(w.v)[row * dim + i * 32 + threadIdx.x % 32]);
-            }
-        }
-    }
-    for (uint32_t i = 0; i < dim / 32; i++) {
-        w.ref[out * dim + i * 32 + threadIdx.x % 32] = visible > 0 ? o[i] / sum : 0.0;
-    }
-    if (threadIdx.x % 32 == 0) w.ref_lse[out] = visible > 0 ? top + log(sum) : -INFINITY;
-}
-
-struct error_sums {
-    double dd, rr;
-    unsigned long long worst, lse; // bits of non-negative doubles, which order like integers
-    unsigned long long bad;
-};
-
-template <typename T> static __global__ void compare_kernel(world_t w, double eps, error_sums *e) {
-    uint64_t cell_cnt = static_cast<uint64_t>(w.row_cnt) * w.shape.nhead_q;
-    double dd = 0, rr = 0, worst = 0, lse = 0;
-    unsigned long long bad = 0;
-    uint64_t step = static_cast<uint64_t>(gridDim.x) * blockDim.x;
-    for (uint64_t i = blockIdx.x * static_cast<uint64_t>(blockDim.x) + threadIdx.x;
-         i < cell_cnt * w.shape.head_dim; i += step) {
-        double x = to_double(static_cast<const T *>(w.out)[i]);
-        double d = x - w.ref[i];
-        if (!isfinite(x)) {
-            bad++;
-            continue;
-        }
-        dd += d * d;
-        rr += w.ref[i] * w.ref[i];
-        worst = fmax(worst, fabs(d) / (eps * 5.0 + 1e-3)); // values are within 5 of 0
-    }
-    for (uint64_t i = blockIdx.x * static_cast<uint64_t>(blockDim.x) + threadIdx.x; i < cell_cnt;
-         i += step) {
-        double x = static_cast<double>(w.lse[i]);
-        if (isinf(w.ref_lse[i]) ? x != w.ref_lse[i] : !isfinite(x)) {
-            bad++;
-        } else if (isfinite(x)) {
-            lse = fmax(lse, fabs(x - w.ref_lse[i]));
-        }
-    }
-    dd = warp_sum(dd);
-    rr = warp_sum(rr);
-    if (threadIdx.x % 32 == 0) {
-        atomicAdd(&e->dd, dd);
-        atomicAdd(&e->rr, rr);
-    }
-    atomicMax(&e->worst, static_cast<unsigned long long>(__double_as_longlong(worst)));
-    atomicMax(&e->lse, static_cast<unsigned long long>(__double_as_longlong(lse)));
-    if (bad) atomicAdd(&e->bad, bad);
-}
-
-static __global__ void hash_kernel(const uint16_t *out, uint64_t cnt, const uint32_t *lse,
-                                   uint64_t lse_cnt, unsigned long long *sum) {
-    uint64_t h = 0;
-    uint64_t step = static_cast<uint64_t>(gridDim.x) * blockDim.x;
-    uint64_t at = blockIdx.x * static_cast<uint64_t>(blockDim.x) + threadIdx.x;
-    for (uint64_t i = at; i < cnt; i += step) h += mix((i << 17) ^ out[i]);
-    for (uint64_t i = at; i < lse_cnt; i += step) h += mix(~(i << 33) ^ lse[i]);
-    for (int d = 16; d; d /= 2) h += __shfl_xor_sync(~0u, h, d);
-    if (threadIdx.x % 32 == 0) atomicAdd(sum, static_cast<unsigned long long>(h));
 }
 
 static __global__ void noise_kernel(uint32_t ns) {
     for (uint32_t i = 0; i < ns; i += 1000) __nanosleep(1000);
 }
 
+void world_noise(uint32_t cta_cnt, uint32_t us, void *stream) {
+    noise_kernel<<<cta_cnt, 128, 0, static_cast<cudaStream_t>(stream)>>>(us * 1000);
+    WORLD_OK(cudaGetLastError());
+}
+
 // --- memory -------------------------------------------------------------
 
+void world_add(world_t *w, uint32_t kv_cnt, uint32_t cnt) {
+    uint32_t s = w->prefill_cnt + w->decode_cnt;
+    tdm_attn_seq_t q = {s, kv_cnt, cnt, w->row_cnt};
+    w->seq[s] = q;
+    w->row_cnt += cnt;
+}
+
+static uint64_t cell_cnt(const world_t *w) {
+    return static_cast<uint64_t>(w->row_cnt) * w->shape.nhead_q;
+}
+
 static uint64_t out_cnt(const world_t *w) {
-    return static_cast<uint64_t>(w->row_cnt) * w->shape.nhead_q * w->shape.head_dim;
+    return cell_cnt(w) * w->shape.head_dim;
+}
+
+static uint64_t kv_elem_sz(const world_t *w) {
+    return w->shape.kv_dtype == TDM_POD_E4M3 ? 1 : 2;
+}
+
+static uint64_t kv_cnt(const world_t *w) {
+    return static_cast<uint64_t>(w->page_cnt) * w->shape.nhead_kv * w->shape.page_tok *
+           w->shape.head_dim;
 }
 
 uint64_t world_cost(const world_t *w) {
@@ -219,7 +128,29 @@ uint64_t world_bytes(const world_t *w) {
     return sum * w->shape.nhead_kv * w->shape.head_dim * 4;
 }
 
-// Every sequence its pages, from a shuffled deck with a quarter to spare.
+// Page numbers in the order they are dealt: shuffled, or, of a large pool,
+// those at its ends and around 2^31 and 2^32 elements and bytes first.
+static void make_deck(const world_t *w, uint32_t *deck) {
+    for (uint32_t i = 0; i < w->page_cnt; i++) deck[i] = i;
+    for (uint32_t i = w->page_cnt; i > 1; i--) {
+        uint32_t j = static_cast<uint32_t>(value_mix(w->seed * 977 + i) % i);
+        uint32_t t = deck[i - 1];
+        deck[i - 1] = deck[j];
+        deck[j] = t;
+    }
+    if (!w->page_min) return;
+    uint64_t page_elem = kv_cnt(w) / w->page_cnt;
+    uint32_t next = 0;
+    for (uint32_t lg = 30; lg <= 32; lg++) {
+        uint64_t border = (1ull << lg) / page_elem;
+        for (uint64_t p = border ? border - 1 : 0; p <= border + 1; p++) {
+            if (p < w->page_cnt) deck[next++] = static_cast<uint32_t>(p);
+        }
+    }
+    deck[next++] = 0;
+    deck[next++] = w->page_cnt - 1;
+}
+
 static void deal_pages(world_t *w) {
     uint32_t seq_cnt = w->prefill_cnt + w->decode_cnt;
     uint32_t used = 0, stride = 1;
@@ -229,20 +160,22 @@ static void deal_pages(world_t *w) {
         stride = n + 1 > stride ? n + 1 : stride;
     }
     w->page_cnt = used + used / 4 + 1;
+    if (w->page_cnt < w->page_min) w->page_cnt = w->page_min;
     w->table_stride = stride;
     auto *deck = static_cast<uint32_t *>(malloc(w->page_cnt * sizeof(uint32_t)));
-    w->host_table = static_cast<uint32_t *>(malloc(static_cast<uint64_t>(seq_cnt) * stride * 4));
-    for (uint32_t i = 0; i < w->page_cnt; i++) deck[i] = i;
-    for (uint32_t i = w->page_cnt; i > 1; i--) {
-        uint32_t j = static_cast<uint32_t>(mix(w->seed * 977 + i) % i);
-        uint32_t t = deck[i - 1];
-        deck[i - 1] = deck[j];
-        deck[j] = t;
-    }
+    uint64_t row = stride;
+    w->host_table = static_cast<uint32_t *>(malloc(seq_cnt * row * 4 + 4));
+    make_deck(w, deck);
     for (uint32_t s = 0, next = 0; s < seq_cnt; s++) {
         uint32_t n = (w->seq[s].kv_cnt + w->shape.page_tok - 1) / w->shape.page_tok;
+        uint32_t *to = w->host_table + w->seq[s].slot * row;
+        uint32_t common = 0;
+        if (w->is_shared && s % 2) {
+            common = w->seq[s - 1].kv_cnt / w->shape.page_tok / 2; // whole pages of both
+            common = common < n ? common : n;
+        }
         for (uint32_t i = 0; i < stride; i++) {
-            w->host_table[w->seq[s].slot * stride + i] = i < n ? deck[next++] : 0x7fffffffu;
+            to[i] = i < common ? to[i - row] : i < n ? deck[next++] : 0x7fffffffu;
         }
     }
     free(deck);
@@ -256,31 +189,59 @@ static uint8_t *take(world_t *w, uint64_t *off, uint64_t sz) {
 
 static uint64_t carve(world_t *w) {
     uint64_t off = 0;
-    uint64_t kv = static_cast<uint64_t>(w->page_cnt) * w->shape.nhead_kv * w->shape.page_tok *
-                  w->shape.head_dim * 2;
+    uint64_t kv = kv_cnt(w) * kv_elem_sz(w);
     uint32_t seq_cnt = w->prefill_cnt + w->decode_cnt;
     w->out = take(w, &off, out_cnt(w) * 2);
-    w->lse = reinterpret_cast<float *>(take(w, &off, out_cnt(w) / w->shape.head_dim * 4));
+    w->lse = reinterpret_cast<float *>(take(w, &off, cell_cnt(w) * 4));
     w->q = take(w, &off, out_cnt(w) * 2);
     w->k = take(w, &off, kv);
     w->v = take(w, &off, kv);
+    w->kv_scale = reinterpret_cast<float *>(take(w, &off, 2ull * w->shape.nhead_kv * 4));
     w->table = reinterpret_cast<uint32_t *>(
         take(w, &off, static_cast<uint64_t>(seq_cnt) * w->table_stride * 4));
     w->ref = reinterpret_cast<double *>(take(w, &off, out_cnt(w) * 8));
-    w->ref_lse = reinterpret_cast<double *>(take(w, &off, out_cnt(w) / w->shape.head_dim * 8));
+    w->ref_lse = reinterpret_cast<double *>(take(w, &off, cell_cnt(w) * 8));
+    w->ref_top = reinterpret_cast<double *>(take(w, &off, cell_cnt(w) * 8));
+    w->ref_fa = reinterpret_cast<float *>(take(w, &off, out_cnt(w) * 4));
     w->dev_seq = reinterpret_cast<tdm_attn_seq_t *>(take(w, &off, sizeof w->seq));
     return off;
 }
 
-template <typename T> static void fill(world_t *w) {
-    fill_kernel<T><<<256, 256>>>(static_cast<T *>(w->q), out_cnt(w), w->seed * 3);
+template <typename T, typename KV> static void fill(world_t *w) {
+    int is_sinking = w->style == WORLD_SINKING;
+    float gain = sizeof(KV) == 1 ? 16.0f : 1.0f;
+    fill_kernel<T><<<256, 256>>>(static_cast<T *>(w->q), out_cnt(w), w->seed * 3,
+                                 is_sinking ? sinking_q(w->shape.head_dim) : 0.0f);
     uint32_t seq_cnt = w->prefill_cnt + w->decode_cnt;
-    if (seq_cnt) kv_kernel<T><<<dim3(64, seq_cnt), 128>>>(*w, w->seed);
+    if (seq_cnt) {
+        kv_kernel<KV><<<dim3(64, seq_cnt), 128>>>(*w, w->seed, is_sinking ? SINKING_K : 0.0f, gain);
+    }
+}
+
+template <typename T, typename KV> static void requery(world_t *w, uint64_t seed, void *stream) {
+    fill_kernel<T><<<256, 256, 0, static_cast<cudaStream_t>(stream)>>>(static_cast<T *>(w->q),
+                                                                       out_cnt(w), seed, 0.0f);
+}
+
+void world_requery(world_t *w, uint64_t seed, void *stream) {
+    WORLD_TYPED(w, requery, w, seed, stream);
+    WORLD_OK(cudaGetLastError());
+}
+
+static void fill_scales(world_t *w) {
+    float scale[2 * TDM_ATTN_HEAD_MAX];
+    for (uint32_t i = 0; i < 2 * w->shape.nhead_kv; i++) {
+        uint32_t is_v = i / w->shape.nhead_kv;
+        scale[i] = kv_elem_sz(w) == 1 ? kv_scale_of(is_v, i % w->shape.nhead_kv) : 1.0f;
+        if (w->style == WORLD_SINKING && !is_v) scale[i] = 1.0f;
+    }
+    WORLD_OK(cudaMemcpy(w->kv_scale, scale, 2ull * w->shape.nhead_kv * 4, cudaMemcpyHostToDevice));
 }
 
 void world_open(world_t *w, uint64_t seed, uint32_t fill_idx) {
-    static const uint16_t poison[2][4] = {{0x7fc0, 0x7f80, 0xff80, 0x7f7f},
-                                          {0x7e00, 0x7c00, 0xfc00, 0x7bff}};
+    static const uint32_t poison[3][4] = {{0x7fc07fc0, 0x7f807f80, 0xff80ff80, 0x7f7f7f7f},  // bf16
+                                          {0x7e007e00, 0x7c007c00, 0xfc00fc00, 0x7bff7bff},  // f16
+                                          {0x7f7f7f7f, 0xffffffff, 0xfefefefe, 0x7e7e7e7e}}; // e4m3
     w->seed = seed;
     w->fill = fill_idx % 4;
     w->scale = 1.0f / sqrtf(static_cast<float>(w->shape.head_dim));
@@ -294,17 +255,12 @@ void world_open(world_t *w, uint64_t seed, uint32_t fill_idx) {
     WORLD_OK(cudaMemcpy(w->table, w->host_table,
                         static_cast<uint64_t>(seq_cnt) * w->table_stride * 4,
                         cudaMemcpyHostToDevice));
-    uint64_t kv = static_cast<uint64_t>(w->page_cnt) * w->shape.nhead_kv * w->shape.page_tok *
-                  w->shape.head_dim;
-    pattern_kernel<<<256, 256>>>(static_cast<uint16_t *>(w->k), kv,
-                                 poison[w->shape.dtype][w->fill]);
-    pattern_kernel<<<256, 256>>>(static_cast<uint16_t *>(w->v), kv,
-                                 poison[w->shape.dtype][w->fill]);
-    if (w->shape.dtype == TDM_POD_BF16) {
-        fill<__nv_bfloat16>(w);
-    } else {
-        fill<__half>(w);
-    }
+    uint64_t word = kv_cnt(w) * kv_elem_sz(w) / 4;
+    uint32_t bad = poison[w->shape.kv_dtype][w->fill];
+    pattern_kernel<<<1024, 256>>>(static_cast<uint32_t *>(w->k), word, bad);
+    pattern_kernel<<<1024, 256>>>(static_cast<uint32_t *>(w->v), word, bad);
+    fill_scales(w);
+    WORLD_TYPED(w, fill, w);
     WORLD_OK(cudaGetLastError());
     world_spoil(w);
 }
@@ -316,17 +272,29 @@ void world_close(world_t *w) {
 }
 
 tdm_pod_layer_t world_layer(const world_t *w) {
-    tdm_pod_layer_t l = {w->q, w->out, w->lse, w->k, w->v, w->table, w->table_stride, w->scale};
+    tdm_pod_layer_t l = tdm_pod_layer_t();
+    l.q = w->q;
+    l.out = w->out;
+    l.lse = w->lse;
+    l.k_pool = w->k;
+    l.v_pool = w->v;
+    l.page_table = w->table;
+    l.table_stride = w->table_stride;
+    l.scale = w->scale;
+    if (w->shape.kv_dtype == TDM_POD_E4M3) {
+        l.k_scale = w->kv_scale;
+        l.v_scale = w->kv_scale + w->shape.nhead_kv;
+    }
     return l;
 }
 
-// --- checks -------------------------------------------------------------
+// --- guards -------------------------------------------------------------
 
 void world_spoil(world_t *w) {
     uint8_t *end = reinterpret_cast<uint8_t *>(w->q) - WORLD_GUARD;
     WORLD_OK(cudaMemset(w->block, 0xa5, static_cast<size_t>(end - w->block)));
     WORLD_OK(cudaMemset(w->out, 0xff, out_cnt(w) * 2));
-    WORLD_OK(cudaMemset(w->lse, 0xff, out_cnt(w) / w->shape.head_dim * 4));
+    WORLD_OK(cudaMemset(w->lse, 0xff, cell_cnt(w) * 4));
 }
 
 static int band_ok(const uint8_t *from) {
@@ -342,105 +310,5 @@ int world_guards_ok(const world_t *w) {
     auto *out = static_cast<const uint8_t *>(w->out);
     auto *lse = reinterpret_cast<const uint8_t *>(w->lse);
     return band_ok(out - WORLD_GUARD) && band_ok(out + out_cnt(w) * 2) &&
-           band_ok(lse - WORLD_GUARD) && band_ok(lse + out_cnt(w) / w->shape.head_dim * 4);
-}
-
-uint64_t world_hash(const world_t *w, void *stream) {
-    static unsigned long long *sum;
-    unsigned long long h = 0;
-    auto s = static_cast<cudaStream_t>(stream);
-    if (!sum) WORLD_OK(cudaMalloc(&sum, sizeof *sum));
-    WORLD_OK(cudaMemsetAsync(sum, 0, sizeof *sum, s));
-    hash_kernel<<<132, 256, 0, s>>>(static_cast<const uint16_t *>(w->out), out_cnt(w),
-                                    reinterpret_cast<const uint32_t *>(w->lse),
-                                    out_cnt(w) / w->shape.head_dim, sum);
-    WORLD_OK(cudaGetLastError());
-    WORLD_OK(cudaMemcpyAsync(&h, sum, sizeof h, cudaMemcpyDeviceToHost, s));
-    WORLD_OK(cudaStreamSynchronize(s));
-    return h;
-}
-
-void world_oracle(world_t *w) {
-    for (uint32_t s = 0; s < w->prefill_cnt + w->decode_cnt; s++) {
-        uint32_t grid = (w->seq[s].cnt * w->shape.nhead_q + 3) / 4;
-        if (w->shape.dtype == TDM_POD_BF16) {
-            oracle_kernel<__nv_bfloat16><<<grid, 128>>>(*w, s);
-        } else {
-            oracle_kernel<__half><<<grid, 128>>>(*w, s);
-        }
-    }
-    WORLD_OK(cudaGetLastError());
-    WORLD_OK(cudaDeviceSynchronize());
-}
-
-world_error_t world_compare(const world_t *w) {
-    static error_sums *dev;
-    error_sums e;
-    if (!dev) WORLD_OK(cudaMalloc(&dev, sizeof *dev));
-    WORLD_OK(cudaMemset(dev, 0, sizeof *dev));
-    if (w->shape.dtype == TDM_POD_BF16) {
-        compare_kernel<__nv_bfloat16><<<132, 256>>>(*w, 1.0 / 256, dev);
-    } else {
-        compare_kernel<__half><<<132, 256>>>(*w, 1.0 / 2048, dev);
-    }
-    WORLD_OK(cudaGetLastError());
-    WORLD_OK(cudaMemcpy(&e, dev, sizeof e, cudaMemcpyDeviceToHost));
-    world_error_t r;
-    memcpy(&r.worst, &e.worst, sizeof r.worst);
-    memcpy(&r.lse, &e.lse, sizeof r.lse);
-    r.rel_l2 = e.rr > 0 ? sqrt(e.dd / e.rr) : sqrt(e.dd);
-    r.bad = e.bad;
-    return r;
-}
-
-double world_check_reference(const world_t *w) {
-    uint64_t n = out_cnt(w);
-    uint64_t cell = n / w->shape.head_dim;
-    uint64_t kv = static_cast<uint64_t>(w->page_cnt) * w->shape.nhead_kv * 64 * w->shape.head_dim;
-    auto *raw = static_cast<uint16_t *>(malloc(n * 2));
-    auto *q = static_cast<float *>(malloc(n * 4));
-    auto *k = static_cast<uint16_t *>(malloc(kv * 2));
-    auto *v = static_cast<uint16_t *>(malloc(kv * 2));
-    auto *score = static_cast<double *>(malloc(sizeof(double) * TDM_CONTEXT_MAX));
-    auto *out = static_cast<double *>(malloc(n * 8));
-    auto *lse = static_cast<double *>(malloc(cell * 8));
-    auto *ref = static_cast<double *>(malloc(n * 8));
-    auto *ref_lse = static_cast<double *>(malloc(cell * 8));
-    WORLD_OK(cudaMemcpy(raw, w->q, n * 2, cudaMemcpyDeviceToHost));
-    WORLD_OK(cudaMemcpy(k, w->k, kv * 2, cudaMemcpyDeviceToHost));
-    WORLD_OK(cudaMemcpy(v, w->v, kv * 2, cudaMemcpyDeviceToHost));
-    WORLD_OK(cudaMemcpy(ref, w->ref, n * 8, cudaMemcpyDeviceToHost));
-    WORLD_OK(cudaMemcpy(ref_lse, w->ref_lse, cell * 8, cudaMemcpyDeviceToHost));
-    for (uint64_t i = 0; i < n; i++) {
-        uint32_t bits = static_cast<uint32_t>(raw[i]) << 16;
-        memcpy(&q[i], &bits, 4);
-    }
-    tdm_attn_plan_t plan = tdm_attn_plan_t();
-    plan.seq = w->seq;
-    plan.seq_cnt = w->prefill_cnt + w->decode_cnt;
-    tdm_attn_launch_t l = tdm_attn_launch_t();
-    l.plan = &plan;
-    l.q = q;
-    l.k_pool = k;
-    l.v_pool = v;
-    l.page_table = w->host_table;
-    l.table_stride = w->table_stride;
-    l.scale = w->scale;
-    tdm_kv_layout_t layout = {w->page_cnt, w->shape.nhead_kv, w->shape.head_dim, TDM_KV_BF16};
-    tdm_attn_ref(&l, &layout, w->shape.nhead_q, score, out, lse);
-    double worst = 0;
-    for (uint64_t i = 0; i < n; i++) worst = fmax(worst, fabs(out[i] - ref[i]));
-    for (uint64_t i = 0; i < cell; i++) {
-        if (isinf(lse[i]) && lse[i] == ref_lse[i]) continue;
-        worst = fmax(worst, fabs(lse[i] - ref_lse[i]));
-        if (isnan(lse[i]) || isnan(ref_lse[i])) worst = INFINITY;
-    }
-    void *all[] = {raw, q, k, v, score, out, lse, ref, ref_lse};
-    for (void *p : all) free(p);
-    return worst;
-}
-
-void world_noise(uint32_t cta_cnt, uint32_t us, void *stream) {
-    noise_kernel<<<cta_cnt, 128, 0, static_cast<cudaStream_t>(stream)>>>(us * 1000);
-    WORLD_OK(cudaGetLastError());
+           band_ok(lse - WORLD_GUARD) && band_ok(lse + cell_cnt(w) * 4);
 }
