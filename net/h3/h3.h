@@ -53,6 +53,11 @@ typedef struct tdm_h3_tile {
        NULL: none is free; the client gets 503 exchange_limit. */
     tdm_exchange_t *(*exchange_open)(void *ctx, const tdm_endpoint_t *remote);
 
+    /* The request is whole.  1: the tile answered at once: x->head is
+       filled, the whole body lies in the pipe, and only exchange_closed
+       follows.  0: exchange_ready does.  NULL: no such answers. */
+    int (*exchange_answer)(void *ctx, tdm_exchange_t *x, int64_t now_ns);
+
     /* The request is whole, or refuse is set: it goes to an api tile.
        NONE: taken; else a refusal that h3 answers itself, after which only
        exchange_closed follows. */

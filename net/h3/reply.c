@@ -85,8 +85,10 @@ static void build(fields_t *f, const tdm_h3_t *h, const tdm_reply_head_t *head) 
         add(f, "x-should-retry", "true");
     }
     add(f, "access-control-allow-origin", "*");
-    add(f, "access-control-expose-headers",
-        "x-request-id, retry-after, retry-after-ms, openai-processing-ms");
+    /* Long, and of use only where one of them is there. */
+    if (head->request_id[0] != '\0' || head->retry_after_ms != 0 || head->processing_ms != 0)
+        add(f, "access-control-expose-headers",
+            "x-request-id, retry-after, retry-after-ms, openai-processing-ms");
     if (head->allow != 0) add_methods(f, head->allow);
 }
 

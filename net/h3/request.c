@@ -30,6 +30,12 @@ void deliver(stream_t *st) {
         st->x->refuse = st->refuse;
         st->x->first_byte_ns = st->first_byte_ns;
         st->x->arrival_ns = h->now_ns;
+        if (h->cfg.tile.exchange_answer != NULL &&
+            h->cfg.tile.exchange_answer(h->cfg.tile.ctx, st->x, h->now_ns)) {
+            st->is_end_seen = 1;
+            reply_head(st, &st->x->head);
+            return;
+        }
         reason = h->cfg.tile.exchange_ready(h->cfg.tile.ctx, st->x, h->now_ns);
     }
     st->is_taken = reason == TDM_REASON_NONE;

@@ -65,6 +65,10 @@ static tdm_exchange_t *exchange_open(void *ctx, const tdm_endpoint_t *remote) {
     return x;
 }
 
+static int exchange_answer(void *ctx, tdm_exchange_t *x, int64_t now_ns) {
+    return kept_answers(ctx, x, now_ns);
+}
+
 static tdm_reason_t exchange_ready(void *ctx, tdm_exchange_t *x, int64_t now_ns) {
     tdm_net_tile_t *t = ctx;
     tdm_arrival_t arrival = {.exchange = x, .generation = x->handle.generation};
@@ -131,6 +135,7 @@ static void record_sent(void *ctx, tdm_exchange_t *x, uint32_t token_cnt, int64_
 tdm_h3_tile_t exchange_calls(tdm_net_tile_t *t) {
     return (tdm_h3_tile_t){.ctx = t,
                            .exchange_open = exchange_open,
+                           .exchange_answer = exchange_answer,
                            .exchange_ready = exchange_ready,
                            .exchange_gone = exchange_gone,
                            .exchange_closed = exchange_closed,
@@ -154,6 +159,7 @@ static void word_take(tdm_net_tile_t *t, const tdm_egress_t *w, int64_t now_ns) 
     if ((t->slot[idx].owners & OWNER_H3) != 0 && flags != 0) {
         if ((flags & TDM_EGRESS_HEAD) != 0 && x->head.status >= 100 && x->head.status < 600)
             t->n.responses[x->head.status / 100 - 1]++;
+        kept_note(t, x, flags);
         /* h3 may close the exchange inside the call, so the api tile's
            side ends first and the slot is then h3's to end. */
         if (is_end) {

@@ -37,6 +37,17 @@ typedef struct slot {
     tdm_pipe_t pipe;
 } slot_t;
 
+/* An answer of the api tile that is given again: see kept.c. */
+#define KEPT_BODY_MAX 128u
+
+typedef struct kept {
+    int64_t asked_ns;  /* when the request came that it answered */
+    int64_t asking_ns; /* when the last one was sent to ask anew */
+    uint32_t sz;       /* of the body; 0: nothing is kept */
+    uint16_t content_type;
+    uint8_t body[KEPT_BODY_MAX];
+} kept_t;
+
 /* Accounts that neither link, quic nor h3 keep. */
 typedef struct tile_counters {
     uint64_t quic_taken;
@@ -68,6 +79,7 @@ struct tdm_net_tile {
     uint32_t is_drain_wanted;
     uint32_t is_draining;
     int64_t publish_ns;
+    kept_t kept;
     tile_counters_t n;
 };
 
@@ -84,6 +96,15 @@ uint32_t egress_drain(tdm_net_tile_t *t, int64_t now_ns);
 
 /* hangup_retry pushes what a full lane refused before. */
 uint32_t hangup_retry(tdm_net_tile_t *t);
+
+/* --- kept.c --------------------------------------------------------- */
+
+/* kept_answers: the exchange is answered whole, head and pipe, from what
+   was kept; 0: it goes to an api tile. */
+int kept_answers(tdm_net_tile_t *t, tdm_exchange_t *x, int64_t now_ns);
+
+/* kept_note sees each word of an api tile, before h3 does. */
+void kept_note(tdm_net_tile_t *t, const tdm_exchange_t *x, uint32_t flags);
 
 /* --- exception.c ---------------------------------------------------- */
 

@@ -133,6 +133,7 @@ static void open_all(world_t *w, uint32_t arrival_depth, const tdm_port_chaos_t 
     cert_make();
     w->now_ns = 1000 * TDM_NS_PER_S;
     w->rng = 42;
+    w->health_status = 200;
     tdm_port_config_t pc = {.kind = TDM_PORT_WIRE,
                             .mtu = 1500,
                             .rx_desc = 64,
@@ -204,6 +205,14 @@ static void job_start(world_t *w, const tdm_arrival_t *a) {
         memcpy(digits, x->body, TDM_MIN(x->body_sz, sizeof digits - 1));
         j->left = (uint32_t)strtoul(digits, NULL, 10);
         x->head.is_stream = 1;
+    } else if (strcmp(x->path, "/health") == 0) {
+        char text[32];
+        int n = snprintf(text, sizeof text, "{\"n\":%u}", w->health_cnt++);
+        x->head.status = w->health_status;
+        x->head.content_type = TDM_CONTENT_JSON;
+        x->head.content_sz = n;
+        if (x->method != TDM_METHOD_HEAD)
+            assert_int_equal(tdm_pipe_write(x->reply, text, (uint32_t)n, 0), 1);
     } else if (strcmp(x->path, "/hang") == 0) {
         j->is_hanging = 1;
     } else if (x->body_sz > 0) {

@@ -10,7 +10,8 @@
    resolved as in life.  The fake api answers by path:
      /echo    the request's body, in one record
      /stream  as many one-token records as the body's number says, one a turn
-     /hang    a head, then silence until a hangup comes */
+     /hang    a head, then silence until a hangup comes
+     /health  health_status and {"n":how many asked before} */
 
 #include "net/client/client.h"
 #include "net/tile/tile.h"
@@ -45,6 +46,8 @@ typedef struct world {
     uint64_t hangup_cnt;
     uint64_t stale_hangup_cnt;
     int is_api_asleep; /* the fake api takes nothing */
+    uint16_t health_status;
+    uint32_t health_cnt; /* requests for /health that reached the fake api */
 
     tdm_client_t *client;
     tdm_link_t *link; /* the client's station */
