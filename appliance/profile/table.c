@@ -12,6 +12,10 @@
 #define B TDM_PROFILE_BATCH_CNT
 #define K TDM_PROFILE_KV_CNT
 
+#define RATIO_MAX     1e6f /* of a point to the guess: that may be off by anything */
+#define LAW_RATIO     1.3f /* of a point to the law of all points, as far as it spreads */
+#define VARIANT_RATIO 2.0f /* of another variant to fused */
+
 #define CELL_CNT (K * B * H * C) /* entries of one variant */
 
 /* The four axes of one variant, outermost first, as strides over its flat
@@ -187,12 +191,15 @@ static void fill_lin(tdm_profile_table_t *t, const scratch_t *s) {
 }
 
 /* fill_variant: points stand, the rest is the base times the nearest
-   ratio. */
-static void fill_variant(tdm_profile_table_t *t, scratch_t *s, uint32_t v) {
+   ratio.  A ratio to a law is bounded before it spreads: where attention is
+   a small part of an iteration its time is mostly noise, and the same noise
+   would be multiplied into cells where it is the larger part. */
+static void fill_variant(tdm_profile_table_t *t, scratch_t *s, uint32_t v, float bound) {
     float *cell = &t->att_ns[v][0][0][0][0], *ratio = s->ratio[v];
     for (uint32_t i = 0; i < CELL_CNT; i++) {
         s->is_point[i] = ratio[i] > 0.0f;
-        if (s->is_point[i]) ratio[i] = ratio_of(s->att_ns[v][i], cell[i]);
+        if (!s->is_point[i]) continue;
+        ratio[i] = fminf(fmaxf(ratio_of(s->att_ns[v][i], cell[i]), 1.0f / bound), bound);
     }
     spread_ratio(ratio, s->queue, CELL_CNT, axis_step, axis_cnt, 4);
     for (uint32_t i = 0; i < CELL_CNT; i++)
@@ -208,7 +215,7 @@ static void fill(tdm_profile_table_t *t, scratch_t *s, const tdm_profile_set_t *
     fill_lin(t, s);
     for (uint32_t v = 0; v < TDM_PROFILE_VARIANT_CNT; v++) {
         if (v > 0 && has_law) memcpy(t->att_ns[v], t->att_ns[0], sizeof t->att_ns[v]);
-        fill_variant(t, s, v);
+        fill_variant(t, s, v, !has_law ? RATIO_MAX : v == 0 ? LAW_RATIO : VARIANT_RATIO);
     }
 }
 
