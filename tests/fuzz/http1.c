@@ -23,7 +23,7 @@ FUZZ_UNIT("connections")
 
 #define HEAP_MAX (UINT64_C(192) << 20) /* libFuzzer's corpus included */
 #define STAY_MAX 6u                    /* turns that a client with flag 2 stays */
-#define TURN_MAX 64u                   /* and the door has to close after it left */
+#define TURN_MAX 4096u                 /* and the door has to close after it left */
 
 size_t __sanitizer_get_current_allocated_bytes(void);
 

@@ -132,6 +132,8 @@ def http1():
     }
     for name, ask in asks.items():
         save("http1", name, b"\2" + ask)
+    save("http1", "head_of_a_stream", b"\2HEAD /stream?99999999999,9999999 HTTP/1.1\r\nHost: x\r\n\r\n"
+         b"HEAD /big?99999999999 HTTP/1.1\r\nHost: x\r\n\r\n")
     save("http1", "half", b"\0" + asks["post"][:40])
     save("http1", "reset", b"\5" + asks["chunked"])
     save("accept", "prometheus", "application/openmetrics-text;version=1.0.0;q=0.5,"

@@ -144,6 +144,18 @@ def check_reasons(root, names, out):
             out.append(f"appliance/abi/reasons.def: no test names {group.lower()} {name}")
 
 
+def check_faults(root, names, out):
+    """Each test that the table of faults names exists."""
+    page = "deploy/docs/faults.md"
+    if page not in names:
+        return
+    tests = "\n".join(read(root, n) for n in names
+                      if n.startswith("tests/") and n.endswith((".c", ".py", "CMakeLists.txt")))
+    for name in re.findall(r"`([a-z0-9]+_[a-z0-9_]+)`", read(root, page)):
+        if not name.startswith("tandem_") and not re.search(r"\b" + name + r"\b", tests):
+            out.append(f"{page}: no test is named {name}")
+
+
 def check_format(root, names, out):
     tool = shutil.which("clang-format")
     if not tool:
@@ -167,6 +179,7 @@ def check(root):
             check_file(root, n, table, out)
     check_cycles(table, out)
     check_reasons(root, names, out)
+    check_faults(root, names, out)
     check_format(root, names, out)
     return out
 
@@ -186,13 +199,19 @@ def self_test():
         put("scheduler/step.c", spdx + "void f(void) { free(0); }\n")
         put("appliance/ring/none.c", "int a;\n")
         put("surplus/file.c", spdx)
+        put("deploy/docs/faults.md", "| a fault | `an_absent_test`, `a_present_one` |\n")
+        put("tests/unit/ring/test_x.c", spdx + "static void a_present_one(void **state);\n")
         found = "\n".join(check(root))
         for want in ("may not include exec", "may not include <rte_mbuf", "private header leaves",
                      "atomic.h", "no bare reminders", "not in a polling tile", "not the licence",
-                     "agreed top level", "no test names drop lonely_reason", "a cycle of arrows"):
+                     "agreed top level", "no test names drop lonely_reason",
+                     "no test is named an_absent_test", "a cycle of arrows"):
             if want not in found:
                 print(f"self-test: the check for '{want}' did not fire\n{found}")
                 return 1
+        if "a_present_one" in found:
+            print("self-test: a test that exists was missed")
+            return 1
     return 0
 
 

@@ -19,6 +19,8 @@
 
 enum { API_CNT = 2, CALL_MAX = 256, DEPTH = 64 };
 
+#define DRIVEN_MAX 100000ull /* bytes or records of one answer */
+
 typedef struct call {
     tdm_exchange_t *x; /* NULL: free */
     uint32_t generation;
@@ -81,10 +83,14 @@ static void answer_bytes(call_t *c, const void *bytes, uint64_t sz) {
     c->is_bytes = 1;
 }
 
-static void begin(call_t *c) {
+static void begin(const rig_t *rig, call_t *c) {
     tdm_exchange_t *x = c->x;
     unsigned long long n = 0, gap = 0;
     (void)sscanf(x->query, "%llu,%llu", &n, &gap);
+    if (rig->is_driven) { /* ends in a few turns: nobody hangs up on the answer to a HEAD */
+        n = TDM_MIN(n, DRIVEN_MAX);
+        gap = 0;
+    }
     if (strcmp(x->path, "/echo") == 0) {
         head(c, 200, TDM_CONTENT_TEXT, (int64_t)x->body_sz);
         answer_bytes(c, x->body, x->body_sz);
@@ -175,7 +181,7 @@ static void take_arrivals(rig_t *rig, uint32_t api) {
         c->generation = a.generation;
         c->api = api;
         rig->live_cnt++;
-        begin(c);
+        begin(rig, c);
     }
 }
 

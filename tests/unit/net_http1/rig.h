@@ -29,7 +29,8 @@ rig_t *rig_open_with_page(const tdm_http1_config_t *config, tdm_http1_page_fn *p
 void rig_close(rig_t *rig);
 
 /* rig_turn does one turn of the library, the api tiles and the poller, for
-   a config with is_driven: no thread runs then. */
+   a config with is_driven: no thread runs then, /stream has no pauses, and
+   no answer is longer than 100,000 records or bytes. */
 void rig_turn(rig_t *rig);
 tdm_http1_config_t rig_config(void);
 
