@@ -71,6 +71,26 @@ def both_doors_replay_a_trace():
         assert s["prompt_tokens"] == 20 * 256, s
 
 
+def repeated_blocks_are_reused():
+    """Equal block hashes of a trace are equal tokens: with the prefix cache
+    on they are found again, with it off nothing is."""
+    for on in (1, 0):
+        with Appliance(BIN, {"sched.prefix_cache": on}) as a:
+            jsonl = os.path.join(a.dir.name, "trace.jsonl")
+            with open(jsonl, "w", encoding="ascii") as g:
+                for i in range(30):
+                    g.write(json.dumps({"timestamp": 100 * i, "input_length": 1024,
+                                        "output_length": 8, "hash_ids": [1, 2 + i]}) + "\n")
+            rows = []
+            s = replay(a, jsonl, "--scale", "0.25", records=rows)
+            assert s["done"] == 30 and s["prompt_tokens"] == 30 * 256, s
+            # the first block of all but the first, should none overlap: 128 tokens each
+            assert all(x["cached"] in (0, 128) for x in rows), rows
+            assert s["cached_tokens"] == sum(x["cached"] for x in rows), s
+            assert (s["cached_tokens"] > 10 * 128) == (on == 1), s
+            assert rows[0]["cached"] == 0
+
+
 def refusals_are_counted_by_reason():
     """What the client counts as refused is what the appliance counts, by
     the same names; open loop: the client never waits."""
@@ -154,6 +174,7 @@ def tenfold_overload_keeps_its_word():
     """Ten times what it can do: what is admitted is served as promised, the
     rest is refused at once, memory stays, and the next request is welcome."""
     settings = {**NO_PORT, "sched.sequences": 8, "sched.waiting": 16, "sched.ttft_guard": 1,
+                "sched.prefix_cache": 0,
                 "sched.ttft_ms": 4000, "sched.gap_ms": 2000}
     targets = ["--ttft-ms", "4000", "--gap-ms", "2000", "--door", "http1"]
     with Appliance(BIN, settings) as a:
@@ -181,7 +202,7 @@ def tenfold_overload_keeps_its_word():
               f"memory {rss} to {peak[0]} KiB")
         assert s["done"] + s["refused"] + s["unsent"] == s["requests"], s
         assert s["refused"] > 4 * s["done"] and s["done"] > 16, s
-        assert s["good_tokens_per_s"] > 0.5 * capacity, (s, capacity)
+        assert s["good_tokens_per_s"] > 0.4 * capacity, (s, capacity)
         assert s["tbt_ms"]["p99"] < 2000 and s["ttft_ms"]["p99"] < 8000, s
         assert peak[0] < rss + 32 * 1024, (rss, peak)
         began = time.monotonic()

@@ -85,6 +85,7 @@ class Run:
     def appliance(self, settings):
         return Appliance(self.args.bin, {"model.path": self.args.model, "port.kind": "none",
                                          "sched.sequences": 16, "exec.kv_pages": 1200,
+                                         "sched.prefix_cache": 0,  # no round may help the next
                                          "api.context": 4096, **settings})
 
     def finish(self):
