@@ -41,6 +41,10 @@ typedef struct tdm_result {
     uint64_t merge_cnt;             /* partial results merged */
     uint64_t kv_read_bytes;         /* model-derived */
     uint64_t attention_flops;       /* model-derived */
+    uint64_t overlap_ns;            /* GPU: wall time with both kinds running anywhere */
+    uint64_t tail_ns;               /* GPU: SM-time that SMs had nothing left to draw */
+    uint32_t sm_clock_khz;          /* GPU: measured inside attention; 0: not measured */
+    uint32_t reserved;
     uint32_t sm_cnt;
     uint32_t sample_cnt;
 

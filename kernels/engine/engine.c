@@ -160,6 +160,9 @@ static void fill(tdm_result_t *r, const tdm_attn_stats_t *s) {
     r->kv_read_bytes = s->kv_read_bytes;
     r->attention_flops = s->flops;
     r->attention_ns = (int64_t)s->wall_ns;
+    r->overlap_ns = s->overlap_ns;
+    r->tail_ns = s->tail_ns;
+    r->sm_clock_khz = s->sm_clock_khz;
 }
 
 tdm_status_t tdm_engine_run(tdm_engine_t *e, const tdm_plan_t *plan, tdm_result_t *result,

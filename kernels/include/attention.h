@@ -199,6 +199,10 @@ typedef struct tdm_attn_stats {
     uint64_t kv_read_bytes;
     uint64_t flops;
     uint64_t wall_ns;
+    /* What a GPU's log says besides; 0 of the CPU. */
+    uint64_t overlap_ns;   /* wall time with both kinds running anywhere */
+    uint64_t tail_ns;      /* SM-time between an SM's last item and the launch's end */
+    uint32_t sm_clock_khz; /* of the last launch: cycles over time inside items */
 } tdm_attn_stats_t;
 
 TDM_END_DECLS

@@ -292,6 +292,7 @@ static __device__ __forceinline__ uint32_t decode_warp(const pod_args_t &a, uint
             }
         } while (left);
         next = __shfl_sync(~0u, next, 0);
+        __syncwarp(); // all lanes have read the last half: its slot may be written
         if (next < item_cnt) decode_begin<TR>(a, next, ring);
         *merge += decode_leave<TR>(a, index, sm, clock, w);
         index = next;

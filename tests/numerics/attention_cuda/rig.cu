@@ -85,7 +85,6 @@ int rig_plan(rig_t *r, const world_t *w, const family_t *f, const knobs_t *k) {
     tdm_pod_plan_build(&r->config, w->seq, w->prefill_cnt, w->decode_cnt, TDM_ROUTE_FUSED,
                        tdm_pod_blob(r->pod), &r->plan);
     if (r->plan.route == TDM_ROUTE_IDLE || r->plan.variant != f->variant) return 0;
-    reason_cnt[r->plan.reason]++;
     WORLD_OK(tdm_pod_upload(r->pod, &r->plan, nullptr));
     WORLD_OK(cudaDeviceSynchronize());
     return 1;
@@ -165,11 +164,45 @@ static void check_family(rig_t *r, world_t *w, uint32_t family, const knobs_t *k
     if (run_cnt == 0) fail(w->seed, "no way takes a plan of", family_list[family].name);
 }
 
+// The reason that the planner must give for this world where nobody forces a
+// variant, worked out anew; what the planner's costs decide is no reason here.
+static uint32_t expected_reason(const world_t *w) {
+    const tdm_pod_shape_t *s = &w->shape;
+    uint32_t longest = 0;
+    for (uint32_t i = 0; i < w->prefill_cnt + w->decode_cnt; i++) {
+        longest = w->seq[i].kv_cnt > longest ? w->seq[i].kv_cnt : longest;
+    }
+    if (!w->prefill_cnt || !w->decode_cnt) return TDM_REASON_NONE; // no hybrid
+    if (s->kv_dtype != s->dtype) return TDM_FALLBACK_kv_dtype;
+    if (s->head_dim == 96 || s->head_dim == 256) return TDM_FALLBACK_head_dim;
+    if (s->nhead_q / s->nhead_kv > 16) return TDM_FALLBACK_group_size;
+    if (longest > TDM_CONTEXT_MAX) return TDM_FALLBACK_context_limit;
+    return TDM_REASON_NONE;
+}
+
+static void check_reason(rig_t *r, const world_t *w) {
+    r->config.variant = TDM_POD_VARIANT_NONE;
+    r->config.tile = TDM_POD_TILE_AUTO;
+    r->config.decode_split_tok = r->config.prefill_split = 0;
+    tdm_pod_plan_build(&r->config, w->seq, w->prefill_cnt, w->decode_cnt, TDM_ROUTE_FUSED,
+                       tdm_pod_blob(r->pod), &r->plan);
+    uint32_t want = expected_reason(w);
+    reason_cnt[r->plan.reason]++;
+    if (r->plan.reason != want) {
+        fail(w->seed, "a fallback has the reason",
+             tdm_reason_name(static_cast<tdm_reason_t>(r->plan.reason)));
+    }
+    if (want && r->plan.variant != TDM_POD_VARIANT_PLAIN) {
+        fail(w->seed, "a fallback runs on no plain kernel", "");
+    }
+}
+
 void rig_check(world_t *w, const knobs_t *k, tdm_rng_t *rng) {
     rig_t r;
     uint64_t before = fail_cnt;
     uint32_t plan_cnt = 0;
     rig_open(&r, w);
+    check_reason(&r, w);
     world_oracle(w);
     for (uint32_t f = 0; f < FAMILY_MAX; f++) {
         check_family(&r, w, f, k, rng);
@@ -210,7 +243,7 @@ void rig_table(void) {
                    (unsigned long long)launch_cnt[f][i]);
         }
     }
-    printf("\nplans by reason:");
+    printf("\nworlds by reason:");
     for (uint32_t i = 0; i < TDM_REASON_CNT; i++) {
         if (!reason_cnt[i]) continue;
         printf(" %s %llu", i ? tdm_reason_name(static_cast<tdm_reason_t>(i)) : "none",

@@ -69,6 +69,9 @@ static void fake_attention(void *ctx, const tdm_engine_iter_t *it, uint32_t laye
     stats->kv_read_bytes += 4;
     stats->flops += 5;
     stats->wall_ns += 6;
+    stats->overlap_ns += 7;
+    stats->tail_ns += 8;
+    stats->sm_clock_khz = 9;
 }
 
 static void fake_logits(void *ctx, const uint32_t *rows, uint32_t cnt) {
@@ -251,6 +254,9 @@ static void the_result_carries_all_counters(void **state) {
     assert_int_equal(result->merge_cnt, 3 * LAYERS);
     assert_int_equal(result->kv_read_bytes, 4 * LAYERS);
     assert_int_equal(result->attention_flops, 5 * LAYERS);
+    assert_int_equal(result->overlap_ns, 7 * LAYERS);
+    assert_int_equal(result->tail_ns, 8 * LAYERS);
+    assert_int_equal(result->sm_clock_khz, 9);
     assert_int_equal(result->sm_cnt, 2);
 }
 

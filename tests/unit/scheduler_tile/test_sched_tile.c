@@ -171,6 +171,9 @@ static int execute(void) {
     if (!fake_take(&x, plan[slot], 1)) fail_msg("%s", x.wrong);
     *result[slot] = *fake_finish(&x, now_ns, now_ns + TDM_NS_PER_MS);
     result[slot]->vcta_planned[0] = result[slot]->vcta_executed[0] = 10;
+    result[slot]->overlap_ns = 11;
+    result[slot]->tail_ns = 12;
+    result[slot]->sm_clock_khz = 1755000;
     now_ns += TDM_NS_PER_MS;
     assert_int_equal(tdm_lane_push(wires.results, &slot), 1);
     return 1;
@@ -395,6 +398,9 @@ static void the_block_tells_what_happened(void **state) {
     const tdm_sched_stats_t *s = tdm_sched_stats(tdm_sched_tile_core(tile));
     assert_int_equal(metric(TDM_METRIC_admission_total, 0), 2);
     assert_int_equal(metric(TDM_METRIC_vcta_total, TDM_LABEL_OP_prefill), 10 * s->iteration_cnt);
+    assert_int_equal(metric(TDM_METRIC_attention_overlap_seconds_total, 0), 11 * s->iteration_cnt);
+    assert_int_equal(metric(TDM_METRIC_attention_tail_seconds_total, 0), 12 * s->iteration_cnt);
+    assert_int_equal(metric(TDM_METRIC_executor_sm_clock_hertz, 0), UINT64_C(1755000000));
     uint64_t iterations = 0;
     for (uint32_t r = 0; r < TDM_ROUTE_CNT; r++)
         iterations += metric(TDM_METRIC_iterations_total, r);
