@@ -29,10 +29,15 @@ static void add(fields_t *f, const char *name, const char *value) {
 }
 
 static void add_number(fields_t *f, const char *name, uint64_t value) {
+    char digit[20]; /* of 2^64 - 1 */
+    uint32_t cnt = 0;
+    if (TEXT_MAX - f->text_used < sizeof digit + 1u) return;
+    do digit[cnt++] = (char)('0' + value % 10u);
+    while ((value /= 10u) > 0);
     char *text = f->text + f->text_used;
-    uint32_t left = TEXT_MAX - f->text_used;
-    if (left < 24) return;
-    f->text_used += (uint32_t)snprintf(text, left, "%llu", (unsigned long long)value) + 1u;
+    for (uint32_t i = 0; i < cnt; i++) text[i] = digit[cnt - 1u - i];
+    text[cnt] = '\0';
+    f->text_used += cnt + 1u;
     add(f, name, text);
 }
 

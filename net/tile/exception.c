@@ -17,9 +17,9 @@ void exception_out(tdm_net_tile_t *t, struct rte_mbuf **m, uint32_t cnt) {
     t->n.exception_full += cnt - taken;
 }
 
-uint32_t exception_in(tdm_net_tile_t *t) {
+uint32_t exception_in(tdm_net_tile_t *t, int64_t now_ns) {
     struct rte_mbuf *m[TDM_PORT_BURST_MAX];
     uint32_t cnt = tdm_port_rx(t->c.exception, m, TDM_PORT_BURST_MAX);
-    if (cnt > 0) t->n.exception_in += tdm_port_tx(t->c.port, m, cnt);
+    if (cnt > 0) t->n.exception_in += frames_send(t, m, cnt, now_ns);
     return cnt;
 }

@@ -12,7 +12,7 @@ tdm_status_t exchange_init(tdm_net_tile_t *t, uint8_t *pipes, tdm_error_t *err) 
     t->free_head = SLOT_NONE;
     for (uint32_t i = t->c.exchange_max; i-- > 0;) {
         slot_t *s = &t->slot[i];
-        if (tdm_pipe_init(&s->pipe, pipes + (uint64_t)i * t->c.pipe_sz, t->c.pipe_sz) != TDM_OK)
+        if (tdm_pipe_init(&s->pipe, pipes + i * PIPE_STRIDE(&t->c), t->c.pipe_sz) != TDM_OK)
             return tdm_error_set(err, TDM_ERR_INVAL, "net tile: a pipe of %u bytes", t->c.pipe_sz);
         t->exchange[i].handle = (tdm_handle_t){.slot = i};
         s->next_free = t->free_head;

@@ -45,7 +45,7 @@ static int plan_make(const tdm_net_tile_config_t *c, plan_t *p) {
            plan_add(p, &p->link, 1, tdm_link_footprint(c->link.neighbour_max)) &&
            plan_add(p, &p->quic, 1, tdm_quic_footprint(&c->quic)) &&
            plan_add(p, &p->h3, 1, tdm_h3_footprint(&c->h3)) &&
-           plan_add(p, &p->pipes, c->exchange_max, c->pipe_sz) &&
+           plan_add(p, &p->pipes, c->exchange_max, PIPE_STRIDE(c)) &&
            plan_add(p, &p->body, c->exchange_max, c->body_max);
 }
 
@@ -91,6 +91,7 @@ tdm_status_t tdm_net_tile_create(void *mem, const tdm_net_tile_config_t *config,
                              c.link.neighbour_max);
     memset(t, 0, sizeof *t);
     t->c = c;
+    t->refused_from_ns = TDM_TIME_NEVER;
     t->exchange = (tdm_exchange_t *)(void *)(base + p.exchange);
     t->slot = (slot_t *)(void *)(base + p.slot);
     t->body = base + p.body;
@@ -113,6 +114,27 @@ void tdm_net_tile_destroy(tdm_net_tile_t *t) {
     tdm_quic_destroy(t->quic);
     rte_pktmbuf_free(t->spare);
     t->spare = NULL;
+}
+
+/* --- sending -------------------------------------------------------- */
+
+uint32_t frames_send(tdm_net_tile_t *t, struct rte_mbuf **m, uint32_t cnt, int64_t now_ns) {
+    uint32_t taken = tdm_port_tx(t->c.port, m, cnt);
+    t->refused_from_ns = taken > 0 ? TDM_TIME_NEVER : TDM_MIN(t->refused_from_ns, now_ns);
+    t->refused_last_ns = now_ns;
+    return taken;
+}
+
+/* Refusals that lie far back say nothing: an idle tile sends nothing that
+   could succeed. */
+static uint32_t is_stuck(const tdm_net_tile_t *t, int64_t now_ns) {
+    return t->refused_from_ns != TDM_TIME_NEVER &&
+           t->refused_last_ns - t->refused_from_ns >= TDM_NET_STUCK_NS &&
+           now_ns - t->refused_last_ns < STUCK_KNOWN_NS;
+}
+
+int tdm_net_tile_is_stuck(const tdm_net_tile_t *t) {
+    return (int)tdm_load_relaxed(&t->is_stuck);
 }
 
 /* --- a turn: in ----------------------------------------------------- */
@@ -158,7 +180,7 @@ static uint32_t frames_in(tdm_net_tile_t *t, int64_t now_ns) {
             rte_pktmbuf_free(rx[i]);
     }
     if (pass_cnt > 0) exception_out(t, pass, pass_cnt);
-    if (tx_cnt > 0) tdm_port_tx(t->c.port, tx, tx_cnt);
+    if (tx_cnt > 0) (void)frames_send(t, tx, tx_cnt, now_ns);
     return cnt;
 }
 
@@ -197,11 +219,11 @@ static uint32_t datagrams_out(tdm_net_tile_t *t, int64_t now_ns) {
         cnt++;
         if (m != NULL) tx[tx_cnt++] = m;
         if (tx_cnt == TDM_PORT_BURST_MAX) {
-            tdm_port_tx(t->c.port, tx, tx_cnt);
+            (void)frames_send(t, tx, tx_cnt, now_ns);
             tx_cnt = 0;
         }
     }
-    if (tx_cnt > 0) tdm_port_tx(t->c.port, tx, tx_cnt);
+    if (tx_cnt > 0) (void)frames_send(t, tx, tx_cnt, now_ns);
     return cnt;
 }
 
@@ -222,7 +244,7 @@ static uint32_t link_out(tdm_net_tile_t *t, int64_t now_ns) {
             break;
         }
         rte_pktmbuf_append(m, (uint16_t)sz);
-        tdm_port_tx(t->c.port, &m, 1);
+        (void)frames_send(t, &m, 1, now_ns);
         cnt++;
     }
     return cnt;
@@ -236,7 +258,7 @@ uint32_t tdm_net_tile_poll(tdm_net_tile_t *t, int64_t now_ns) {
         tdm_h3_drain(t->h3);
     }
     uint32_t work = frames_in(t, now_ns);
-    if (t->c.exception != NULL) work += exception_in(t);
+    if (t->c.exception != NULL) work += exception_in(t, now_ns);
     work += egress_drain(t, now_ns);
     if (TDM_UNLIKELY(t->hangup_due_cnt > 0)) work += hangup_retry(t);
     work += tdm_quic_poll(t->quic, now_ns);
@@ -245,6 +267,7 @@ uint32_t tdm_net_tile_poll(tdm_net_tile_t *t, int64_t now_ns) {
     work += link_out(t, now_ns);
     if (now_ns >= t->publish_ns) {
         t->publish_ns = now_ns + PUBLISH_NS;
+        tdm_store_relaxed(&t->is_stuck, is_stuck(t, now_ns));
         tdm_net_tile_publish(t);
     }
     return work;

@@ -40,8 +40,8 @@
    Ownership: the caller gives memory, port, rings and block, and outlives
    the tile with them.  Bodies and pipes belong to the tile; an api tile
    may use them from the arrival to its END.
-   Threads: poll and next_ns from the tile's thread; drain and
-   exchange_cnt from any; the rest from main while the tile rests. */
+   Threads: poll and next_ns from the tile's thread; drain, exchange_cnt
+   and is_stuck from any; the rest from main while the tile rests. */
 
 #include "appliance/abi/exchange.h"
 #include "appliance/base/status.h"
@@ -112,6 +112,13 @@ void tdm_net_tile_farewell(tdm_net_tile_t *t, int64_t now_ns);
 
 /* tdm_net_tile_exchange_cnt: slots in use, for a drain that waits. */
 uint32_t tdm_net_tile_exchange_cnt(const tdm_net_tile_t *t);
+
+/* tdm_net_tile_is_stuck: for TDM_NET_STUCK_NS or longer the port has taken
+   none of the frames it was given, and one was given lately.  Each was
+   offered a bounded number of times, then freed and counted (tx_full).
+   Refreshed every 50 ms. */
+int tdm_net_tile_is_stuck(const tdm_net_tile_t *t);
+#define TDM_NET_STUCK_NS INT64_C(1000000000)
 
 /* tdm_net_tile_is_conserved checks the identities above. */
 int tdm_net_tile_is_conserved(tdm_net_tile_t *t);

@@ -21,7 +21,16 @@
 #define EGRESS_PER_TURN 128u
 #define OUTPUT_PER_TURN 64u
 
+/* After so long without another refusal it is not known whether the port
+   still refuses. */
+#define STUCK_KNOWN_NS (10 * TDM_NS_PER_S)
+
 #define SLOT_NONE UINT32_MAX
+
+/* From one slot's pipe to the next: a cache line more than a power of two,
+   or the first records of all pipes would fall into one set of each cache
+   and push each other out. */
+#define PIPE_STRIDE(config) ((uint64_t)(config)->pipe_sz + TDM_CACHE_LINE)
 
 /* A slot's two owners; free when neither bit is set. */
 #define OWNER_H3  1u /* exchange_open .. exchange_closed */
@@ -79,6 +88,9 @@ struct tdm_net_tile {
     uint32_t is_drain_wanted;
     uint32_t is_draining;
     int64_t publish_ns;
+    int64_t refused_from_ns; /* since then the port took no frame; NEVER: it did last */
+    int64_t refused_last_ns;
+    uint32_t is_stuck; /* written by the tile, read by anyone */
     kept_t kept;
     tile_counters_t n;
 };
@@ -115,6 +127,12 @@ int exception_takes(tdm_net_tile_t *t, tdm_reason_t reason);
 /* exception_out gives a burst to the kernel; exception_in brings one from
    it to the port. */
 void exception_out(tdm_net_tile_t *t, struct rte_mbuf **m, uint32_t cnt);
-uint32_t exception_in(tdm_net_tile_t *t);
+uint32_t exception_in(tdm_net_tile_t *t, int64_t now_ns);
+
+/* --- tile.c ---------------------------------------------------------- */
+
+/* frames_send gives a burst to the data port, remembers whether it took
+   any, and answers how many. */
+uint32_t frames_send(tdm_net_tile_t *t, struct rte_mbuf **m, uint32_t cnt, int64_t now_ns);
 
 #endif /* TDM_NET_TILE_TILE_PRIVATE_H */

@@ -47,6 +47,12 @@ static int setup_unasked(void **state) {
     return 0;
 }
 
+static int setup_alone(void **state) {
+    (void)state;
+    world_open(&w, 64);
+    return 0;
+}
+
 static int teardown(void **state) {
     (void)state;
     world_close(&w);
@@ -344,15 +350,20 @@ static void an_empty_pool_drops_counts_and_recovers(void **state) {
     settle();
 }
 
+/* probe_put asks the tile for an ARP answer, a frame that it must send. */
+static void probe_put(void) {
+    static const uint8_t probe[60] = {2,  't', 'd', 'm', 0, 2, 2, 't', 'd', 'm', 0,   1,   8, 6,
+                                      0,  1,   8,   0,   6, 4, 0, 1,   2,   't', 'd', 'm', 0, 1,
+                                      10, 88,  0,   1,   0, 0, 0, 0,   0,   0,   10,  88,  0, 2};
+    (void)tdm_port_wire_put(w.port, probe, sizeof probe);
+}
+
 static void a_stuck_transmit_queue_is_bounded_and_recovers(void **state) {
     (void)state;
     answer_t a[WORLD_EXCHANGE_MAX];
     w.is_cut = 1;
     for (uint32_t i = 0; i < 1000; i++) { /* more questions than the wire holds answers */
-        static const uint8_t probe[60] = {
-            2, 't', 'd', 'm', 0,   2, 2, 't', 'd', 'm', 0, 1, 8, 6, 0, 1, 8, 0,  6,  4, 0,
-            1, 2,   't', 'd', 'm', 0, 1, 10,  88,  0,   1, 0, 0, 0, 0, 0, 0, 10, 88, 0, 2};
-        (void)tdm_port_wire_put(w.port, probe, sizeof probe);
+        probe_put();
         if (i % 16 == 0) world_turn(&w);
     }
     for (uint32_t i = 0; i < 200; i++) world_turn(&w);
@@ -364,6 +375,68 @@ static void a_stuck_transmit_queue_is_bounded_and_recovers(void **state) {
         assert_true(world_until(&w, &a[i].is_ended, 400000));
         assert_string_equal(a[i].text, "after");
     }
+    settle();
+}
+
+/* asked turns for ns, asking for a frame at every 16th turn; take: the
+   wire gives one frame up at every take-th turn (0: none), so the port
+   takes another. */
+static void asked(int64_t ns, uint32_t take) {
+    static uint8_t frame[2048];
+    int64_t end = w.now_ns + ns;
+    for (uint32_t i = 1; w.now_ns < end; i++) {
+        if (i % 16 == 0) probe_put();
+        if (take > 0 && i % take == 0) (void)tdm_port_wire_get(w.port, frame, sizeof frame);
+        world_turn(&w);
+    }
+}
+
+static void a_port_that_takes_nothing_for_a_second_is_said_to(void **state) {
+    (void)state;
+    w.is_cut = 1;
+    for (uint32_t i = 0; i < 400; i++) {
+        probe_put();
+        world_turn(&w);
+    }
+    assert_int_equal(tdm_net_tile_is_stuck(w.tile), 0);
+    asked(TDM_NET_STUCK_NS * 9 / 10, 0);
+    assert_int_equal(tdm_net_tile_is_stuck(w.tile), 0); /* not yet */
+    asked(TDM_NET_STUCK_NS / 5, 0);
+    assert_int_equal(tdm_net_tile_is_stuck(w.tile), 1);
+    assert_true(drops(TDM_DROP_tx_full) > 1000);
+    w.is_cut = 0;
+    asked(100 * TDM_NS_PER_MS, 0);
+    assert_int_equal(tdm_net_tile_is_stuck(w.tile), 0);
+    settle();
+}
+
+static void a_port_that_is_only_late_is_not_stuck(void **state) {
+    (void)state;
+    w.is_cut = 1;
+    for (uint32_t i = 0; i < 400; i++) {
+        probe_put();
+        world_turn(&w);
+    }
+    asked(3 * TDM_NET_STUCK_NS, 8000); /* one frame in 400 ms */
+    assert_int_equal(tdm_net_tile_is_stuck(w.tile), 0);
+    assert_true(drops(TDM_DROP_tx_full) > 1000);
+    w.is_cut = 0;
+    settle();
+}
+
+/* Nobody asks any more: what was refused long ago says nothing now. */
+static void a_stuck_port_is_forgotten_in_silence(void **state) {
+    (void)state;
+    w.is_cut = 1;
+    for (uint32_t i = 0; i < 400; i++) {
+        probe_put();
+        world_turn(&w);
+    }
+    asked(TDM_NET_STUCK_NS * 11 / 10, 0);
+    assert_int_equal(tdm_net_tile_is_stuck(w.tile), 1);
+    for (int64_t end = w.now_ns + 12 * TDM_NS_PER_S; w.now_ns < end;) world_turn(&w);
+    assert_int_equal(tdm_net_tile_is_stuck(w.tile), 0);
+    w.is_cut = 0;
     settle();
 }
 
@@ -586,6 +659,10 @@ int main(void) {
         TEST(loss_and_cancels_together_leave_nothing_half),
         TEST(an_empty_pool_drops_counts_and_recovers),
         TEST(a_stuck_transmit_queue_is_bounded_and_recovers),
+        TEST(a_port_that_takes_nothing_for_a_second_is_said_to),
+        TEST(a_port_that_is_only_late_is_not_stuck),
+        cmocka_unit_test_setup_teardown(a_stuck_port_is_forgotten_in_silence, setup_alone,
+                                        teardown),
         TEST(what_the_device_loses_is_counted),
         TEST(stale_egress_words_are_counted_and_ignored),
         TEST(hostile_frames_are_dropped_by_reason),
