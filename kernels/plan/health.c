@@ -32,6 +32,21 @@ void tdm_pod_health_tell(tdm_pod_state_t *s, uint32_t variant, uint32_t event, u
     if (now == TDM_REASON_NONE || reason < now) s->unfit[variant] = reason;
 }
 
+uint32_t tdm_pod_health_judge(tdm_pod_state_t *s, const tdm_pod_plan_t *plan, int error,
+                              int is_exact, uint64_t ns, uint64_t limit_ns, uint64_t it) {
+    uint32_t event = TDM_POD_EVENT_CNT;
+    int is_slow = plan->route == TDM_ROUTE_FUSED && limit_ns && ns > limit_ns;
+    if (error) {
+        event = TDM_POD_EVENT_KERNEL_ERROR;
+    } else if (!is_exact) {
+        event = TDM_POD_EVENT_WRONG_RESULT;
+    } else if (is_slow) {
+        event = TDM_POD_EVENT_TOO_SLOW;
+    }
+    if (event != TDM_POD_EVENT_CNT) tdm_pod_health_tell(s, plan->variant, event, it);
+    return event;
+}
+
 void tdm_pod_health_tick(tdm_pod_state_t *s, uint64_t it) {
     for (uint32_t v = 0; v < TDM_POD_VARIANT_CNT; v++) {
         if (is_pause(s->unfit[v]) && it >= s->until_it[v]) s->unfit[v] = TDM_REASON_NONE;

@@ -40,6 +40,14 @@ typedef enum tdm_pod_event {
    several reasons the first in the order of reasons.def stays. */
 void tdm_pod_health_tell(tdm_pod_state_t *state, uint32_t variant, uint32_t event, uint64_t it);
 
+/* tdm_pod_health_judge tells what one iteration's launches of a plan say of
+   its variant, and returns the event, TDM_POD_EVENT_CNT where all is well:
+   error, of a launch (0: none, then the rest counts); is_exact, what
+   tdm_pod_stats_add returned; ns, the time of a launch, over limit_ns (0: no
+   limit) only of fused ones, for nothing else can take their place. */
+uint32_t tdm_pod_health_judge(tdm_pod_state_t *state, const tdm_pod_plan_t *plan, int error,
+                              int is_exact, uint64_t ns, uint64_t limit_ns, uint64_t it);
+
 /* tdm_pod_health_tick ends the pauses that are over at iteration it; once
    for each iteration, before its build. */
 void tdm_pod_health_tick(tdm_pod_state_t *state, uint64_t it);

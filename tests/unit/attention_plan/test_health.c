@@ -122,6 +122,35 @@ static void pauses_end_and_double(void **state) {
     free(r.blob);
 }
 
+/* Error, count, time: the first that is bad is the event; a slow launch that
+   was not fused is none. */
+static void an_iteration_is_judged_by_what_it_did(void **state) {
+    (void)state;
+    static const struct {
+        int error, is_exact;
+        uint64_t ns, limit_ns;
+        uint32_t event, reason;
+    } c[] = {{0, 1, 100, 100, TDM_POD_EVENT_CNT, TDM_REASON_NONE},
+             {0, 1, 100, 0, TDM_POD_EVENT_CNT, TDM_REASON_NONE},
+             {0, 1, 101, 100, TDM_POD_EVENT_TOO_SLOW, TDM_FALLBACK_watchdog},
+             {0, 0, 101, 100, TDM_POD_EVENT_WRONG_RESULT, TDM_FALLBACK_quarantined},
+             {9, 0, 101, 100, TDM_POD_EVENT_KERNEL_ERROR, TDM_FALLBACK_kernel_error}};
+    for (uint32_t i = 0; i < TDM_COUNT_OF(c); i++) {
+        rig_t r;
+        rig_open(&r);
+        expect(&r, TDM_REASON_NONE, PORTABLE, TDM_ROUTE_FUSED);
+        uint32_t event = tdm_pod_health_judge(&r.config.state, &r.plan, c[i].error, c[i].is_exact,
+                                              c[i].ns, c[i].limit_ns, 5);
+        assert_int_equal(event, c[i].event);
+        assert_int_equal(r.config.state.unfit[PORTABLE], c[i].reason);
+        memset(&r.config.state, 0, sizeof r.config.state);
+        r.plan.route = TDM_ROUTE_SERIAL;
+        event = tdm_pod_health_judge(&r.config.state, &r.plan, 0, 1, 101, 100, 5);
+        assert_int_equal(event, TDM_POD_EVENT_CNT);
+        free(r.blob);
+    }
+}
+
 static void unknown_variants_and_events_are_ignored(void **state) {
     (void)state;
     rig_t r;
@@ -149,6 +178,7 @@ int main(void) {
         cmocka_unit_test(a_passed_test_lifts_nothing_but_a_failed_one),
         cmocka_unit_test(the_first_reason_in_order_stays),
         cmocka_unit_test(pauses_end_and_double),
+        cmocka_unit_test(an_iteration_is_judged_by_what_it_did),
         cmocka_unit_test(unknown_variants_and_events_are_ignored),
         cmocka_unit_test(an_operator_may_forbid_a_variant),
     };
