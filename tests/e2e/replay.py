@@ -4,6 +4,7 @@
 
 Each function below is one fact and one CTest entry, in the network namespace
 that the caller made; exit 77 where root or TAP lack.  Counts and ratios only."""
+import http.server
 import json
 import os
 import signal
@@ -134,6 +135,62 @@ def bad_words_are_named():
             r = a.ctl("replay", *words, check=False)
             assert r.returncode == code and len(r.stderr.splitlines()) == 1, (words, r)
         assert a.total("tandem_requests_total") == 0
+
+
+class Stranger(http.server.BaseHTTPRequestHandler):
+    """Another server: text without ids, an error without a code, a stream
+    that breaks off."""
+    protocol_version = "HTTP/1.1"
+    asked = []
+
+    def log_message(self, *_):
+        pass
+
+    def answer(self, status, kind, body):
+        self.send_response(status)
+        self.send_header("content-type", kind)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_GET(self):
+        self.answer(200, "application/json", b'{"data": [{"id": "strange"}]}')
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        self.asked.append(body)
+        n = len(self.asked)
+        if n % 4 == 0:
+            return self.answer(503, "application/json", b'{"error": {"type": "overloaded_error"}}')
+        piece = b'data: {"choices": [{"text": "x"}]}\n\n'
+        whole = piece * body["max_tokens"] + b"data: [DONE]\n\n"
+        if n % 4 != 1:
+            return self.answer(200, "text/event-stream", whole)
+        self.send_response(200)
+        self.send_header("content-length", str(len(whole)))
+        self.end_headers()
+        self.wfile.write(piece)
+        self.close_connection = True
+        return None
+
+
+def other_servers_are_understood():
+    """A server that knows only what OpenAI's does: counted by its text."""
+    subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 8099), Stranger)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    with counts([(10, 7)] * 16) as f:
+        r = subprocess.run([os.path.join(BIN, "tandemctl"), "replay", "--door", "http1", "--http",
+                            "http://127.0.0.1:8099", "--plain", "--json", "--trace", f.name,
+                            "--rate", "100"], capture_output=True, text=True, timeout=60, check=False)
+    server.shutdown()
+    assert r.returncode == 0, r.stderr
+    s = json.loads(r.stdout)
+    assert (s["done"], s["refused"], s["lost"]) == (8, 4, 4), s
+    assert s["tokens"] == 8 * 7 + 4 and s["reasons"] == {"overloaded_error": 4, "lost": 4}, s
+    for body in Stranger.asked:
+        assert set(body) == {"model", "prompt", "max_tokens", "temperature", "stream"}, body
+        assert body["model"] == "strange" and len(body["prompt"]) == 10
 
 
 def a_profile_is_measured_and_loaded():

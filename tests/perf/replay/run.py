@@ -30,7 +30,7 @@ sys.path.insert(0, os.path.join(ROOT, "tests", "e2e"))
 from appliance import Appliance  # noqa: E402
 
 LEDGER = os.path.join(ROOT, "tests", "perf", "results", "ledger.jsonl")
-DOOR = ["--door", "http1"]
+DOOR = ["--door", "http1"]  # or h3: --door
 
 
 def load():
@@ -83,7 +83,7 @@ class Run:
                            "note": note})
 
     def appliance(self, settings):
-        return Appliance(self.args.bin, {"model.path": self.args.model, "port.kind": "none",
+        return Appliance(self.args.bin, {"model.path": self.args.model, "port.kind": "tap" if DOOR[1] == "h3" else "none",
                                          "sched.sequences": 16, "exec.kv_pages": 1200,
                                          "sched.prefix_cache": 0,  # no round may help the next
                                          "api.context": 4096, **settings})
@@ -147,7 +147,7 @@ def policy(run):
                 got[name].append(replay(a, f.name, *DOOR, "--gap-ms", str(gap), "--ttft-ms", "30000"))
             loads.append(load())
             print(f"  round {round_ + 1}, {name}: p99 {got[name][-1]['tbt_ms']['p99']:.0f} ms", flush=True)
-    run.say(f"Promised p99 gap {gap} ms; {run.args.rounds} interleaved rounds of {seconds} s each, two prompts of "
+    run.say(f"Promised p99 gap {gap} ms, over {DOOR[1]}; {run.args.rounds} interleaved rounds of {seconds} s each, two prompts of "
             f"{long} tokens every 12 s over streaming chats; a prompt alone runs at {rate:.0f} tokens/s.")
     run.say(f"Load average {min(loads):.1f} to {max(loads):.1f} on {os.cpu_count()} cores, {device()}.")
     run.say()
@@ -252,7 +252,7 @@ def overload(run):
     run.say(f"| memory of tandemd and tandem-exec | {memory[3]:.1f} MiB, {flat:+.1f} MiB at most | flat |")
     run.say(f"| recovery: from the last arrival on every request is served in time after | {recovery:.2f} s | <= 2 s |")
     run.figure("cpu.overload.goodput.percent", round(100 * goodput / cap, 1), "%", ">= 90",
-               f"10x the capacity for {seconds} s, {os.path.basename(run.args.model)}, HTTP/1.1",
+               f"10x the capacity for {seconds} s, {os.path.basename(run.args.model)}, {DOOR[1]}",
                f"p99 gap {s['tbt_ms']['p99']:.0f} ms of {gap}, {len(refused)} refused, memory {flat:+.1f} MiB, recovery "
                f"{recovery:.2f} s; load average {min(loads):.1f} to {max(loads):.1f}")
 
@@ -314,7 +314,10 @@ def main():
     p.add_argument("--profile", default="")
     p.add_argument("--ledger", action="store_true")
     p.add_argument("--out", default="")
-    run = Run(p.parse_args())
+    p.add_argument("--door", choices=["http1", "h3"], default="http1")
+    args = p.parse_args()
+    DOOR[1] = args.door
+    run = Run(args)
     {"policy": policy, "overload": overload, "planner": planner}[run.args.what](run)
     run.finish()
     return 0
