@@ -22,18 +22,29 @@ if(NOT TDM_GPU STREQUAL "OFF")
   endif()
 endif()
 
-# tdm_cuda_objects(<room> f.cu...) adds device code to the room's library.
+# tdm_cuda_objects(<room> f.cu... [ARCH <name> <architecture>]) adds device
+# code to the room's library; with ARCH for one architecture, as a part of
+# that name.
 # It has warning flags of its own: the house's are the C compiler's.  The
 # CUDA runtime is linked statically and loads libcuda when first called, so
 # a program starts on a machine without a driver.
 function(tdm_cuda_objects room)
-  add_library(tdm_${room}_device OBJECT ${ARGN})
-  target_include_directories(tdm_${room}_device PRIVATE ${CMAKE_SOURCE_DIR})
-  target_compile_options(tdm_${room}_device PRIVATE
+  cmake_parse_arguments(C "" "" "ARCH" ${ARGN})
+  set(part device)
+  if(C_ARCH)
+    list(GET C_ARCH 0 part)
+    list(GET C_ARCH 1 arch)
+  endif()
+  add_library(tdm_${room}_${part} OBJECT ${C_UNPARSED_ARGUMENTS})
+  if(C_ARCH)
+    set_target_properties(tdm_${room}_${part} PROPERTIES CUDA_ARCHITECTURES ${arch})
+  endif()
+  target_include_directories(tdm_${room}_${part} PRIVATE ${CMAKE_SOURCE_DIR})
+  target_compile_options(tdm_${room}_${part} PRIVATE
     --Werror=all-warnings -Xcompiler=-Wall,-Wextra)
-  set_target_properties(tdm_${room}_device PROPERTIES
+  set_target_properties(tdm_${room}_${part} PROPERTIES
     CUDA_STANDARD 17 CUDA_STANDARD_REQUIRED ON CUDA_RUNTIME_LIBRARY Static
     POSITION_INDEPENDENT_CODE ON)
-  target_sources(tdm_${room} PRIVATE $<TARGET_OBJECTS:tdm_${room}_device>)
+  target_sources(tdm_${room} PRIVATE $<TARGET_OBJECTS:tdm_${room}_${part}>)
   add_dependencies(shipped tdm_${room})
 endfunction()

@@ -221,6 +221,7 @@ typedef struct tdm_pod_plan {
     uint32_t tile_row; /* packed rows of a full prefill item */
     uint32_t cta_sm;   /* CTAs that an SM holds at once */
     uint32_t grid;     /* CTAs of a launch */
+    uint32_t share[TDM_KIND_CNT]; /* HOPPER: SMs that begin with a kind */
     uint32_t smem_sz;
     uint32_t item_cnt[TDM_KIND_CNT];
     uint32_t merge_cnt;

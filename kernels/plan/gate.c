@@ -2,6 +2,7 @@
 #include "kernels/plan/plan.h"
 
 #include "kernels/plan/health.h"
+#include "kernels/plan/hopper.h"
 
 /* Fewer SMs than this are not worth a hybrid launch: prefill alone takes
    them all. */
@@ -14,6 +15,9 @@
 /* The kernels are built by CUDA 13 and its runtime asks for a driver of
    that major version (CUDA compatibility guide, 2.1). */
 #define DRIVER_MIN 13000u
+
+/* The best variant that is taken unasked. */
+#define VARIANT_BEST TDM_POD_VARIANT_PORTABLE
 
 /* The reason that stands first in reasons.def; 0 is none. */
 static uint32_t first_of(uint32_t a, uint32_t b) {
@@ -91,13 +95,23 @@ static uint32_t plain_gate(const tdm_pod_config_t *c) {
     return first_of(reason, TDM_FALLBACK_smem_limit);
 }
 
+/* wgmma is of compute capability 9.0 alone; a CTA takes a whole SM. */
+static uint32_t hopper_gate(const tdm_pod_config_t *c) {
+    uint32_t reason = c->gpu.arch == 90 ? TDM_REASON_NONE : (uint32_t)TDM_FALLBACK_arch;
+    reason = first_of(reason, portable_shape(&c->shape));
+    if (group_of(&c->shape) > TDM_HOPPER_GROUP) reason = first_of(reason, TDM_FALLBACK_group_size);
+    int is_room = fit_of(&c->gpu, TDM_HOPPER_SMEM) && c->gpu.reg_sm >= 65536u;
+    return is_room ? reason : first_of(reason, TDM_FALLBACK_smem_limit);
+}
+
 uint32_t tdm_pod_variant_gate(const tdm_pod_config_t *c, uint32_t variant) {
     uint32_t reason;
     if (c->variant && variant > c->variant) return TDM_FALLBACK_operator;
     switch (variant) {
     case TDM_POD_VARIANT_PLAIN: reason = plain_gate(c); break;
     case TDM_POD_VARIANT_PORTABLE: reason = portable_gate(c); break;
-    default: return TDM_FALLBACK_arch; /* not in this build */
+    case TDM_POD_VARIANT_HOPPER: reason = hopper_gate(c); break;
+    default: return TDM_FALLBACK_arch;
     }
     reason = first_of(device_gate(c), reason);
     return first_of(reason, tdm_pod_health_bar(&c->state, variant));
@@ -112,7 +126,7 @@ static uint32_t hybrid_gate(const tdm_pod_config_t *c) {
 
 uint32_t tdm_pod_gate(const tdm_pod_config_t *c, uint32_t *variant_out) {
     uint32_t reason = TDM_REASON_NONE;
-    uint32_t variant = TDM_POD_VARIANT_HOPPER;
+    uint32_t variant = TDM_MAX(c->variant, (uint32_t)VARIANT_BEST);
     for (; variant > TDM_POD_VARIANT_NONE; variant--) {
         uint32_t bar = tdm_pod_variant_gate(c, variant);
         if (bar == TDM_REASON_NONE) break;

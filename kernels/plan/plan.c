@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "kernels/plan/device.h"
+#include "kernels/plan/hopper.h"
 #include "kernels/ticket/ticket.h"
 
 void tdm_pod_config_fill(tdm_pod_config_t *c) {
@@ -44,6 +45,13 @@ static uint64_t part_floats(const work_t *w, uint32_t row_cnt, uint32_t split_cn
     return (cell * (w->config->shape.head_dim + 2) + 31) / 32 * 32;
 }
 
+/* Blocks of an item of this tile. */
+static uint32_t span_of(const work_t *w, uint32_t kind, uint32_t s, const tile_t *t) {
+    int is_whole = kind == TDM_KIND_PREFILL &&
+                   (s < w->whole_seq || (s == w->whole_seq && t->row < w->whole_row));
+    return is_whole ? COST_MAX : w->span[kind];
+}
+
 /* Counts items, merges and floats of a kind into the plan and fills the
    buckets; 0 where a bound is passed. */
 static int measure(work_t *w, uint32_t kind) {
@@ -53,11 +61,11 @@ static int measure(work_t *w, uint32_t kind) {
     uint64_t merge = 0;
     uint64_t part = 0;
     uint32_t *bucket = w->bucket[kind];
-    uint32_t span = w->span[kind];
     memset(bucket, 0, sizeof w->bucket[kind]);
     w->cost_max[kind] = 0;
     for (uint32_t s = w->begin[kind]; s < w->end[kind]; s++) {
         for (tile_t t = {0}; tdm_pod_tile_next(w, &w->seq[s], &t);) {
+            uint32_t span = span_of(w, kind, s, &t);
             uint32_t full = t.block_cnt / span;
             uint32_t rest = t.block_cnt % span;
             uint32_t piece = full + (rest || full == 0);
@@ -94,7 +102,7 @@ static void buckets_to_offsets(work_t *w, uint32_t kind) {
    list, for they read the same page numbers. */
 static void place_piece(work_t *w, uint32_t kind, const tile_t *t, uint32_t s, uint32_t merge,
                         uint32_t split) {
-    uint32_t span = w->span[kind];
+    uint32_t span = span_of(w, kind, s, t);
     uint32_t first = split * span;
     uint32_t block = TDM_MIN(span, t->block_cnt - first);
     uint32_t nhead = w->config->shape.nhead_kv;
@@ -115,8 +123,8 @@ static void place_piece(work_t *w, uint32_t kind, const tile_t *t, uint32_t s, u
     }
 }
 
-static uint32_t piece_cnt(const work_t *w, uint32_t kind, const tile_t *t) {
-    uint32_t span = w->span[kind];
+static uint32_t piece_cnt(const work_t *w, uint32_t kind, uint32_t s, const tile_t *t) {
+    uint32_t span = span_of(w, kind, s, t);
     return TDM_MAX((t->block_cnt + span - 1) / span, 1u);
 }
 
@@ -126,7 +134,7 @@ static uint32_t place_merges(work_t *w, uint32_t kind, uint32_t s) {
     uint32_t nhead = w->config->shape.nhead_kv;
     uint32_t most = 1;
     for (tile_t t = {0}; tdm_pod_tile_next(w, &w->seq[s], &t);) {
-        uint32_t piece = piece_cnt(w, kind, &t);
+        uint32_t piece = piece_cnt(w, kind, s, &t);
         most = TDM_MAX(most, piece);
         if (piece == 1) continue;
         w->plan->split_cnt += (piece - 1) * nhead;
@@ -160,7 +168,7 @@ static void place(work_t *w, uint32_t kind) {
         for (uint32_t i = 0; i < most; i++) {
             uint32_t merge = first;
             for (t = (tile_t){0}; tdm_pod_tile_next(w, &w->seq[s], &t);) {
-                uint32_t piece = piece_cnt(w, kind, &t);
+                uint32_t piece = piece_cnt(w, kind, s, &t);
                 if (i < piece) place_piece(w, kind, &t, s, piece > 1 ? merge : TDM_POD_NO_MERGE, i);
                 if (piece > 1) merge += w->config->shape.nhead_kv;
             }
@@ -265,10 +273,17 @@ static void choose_tile(work_t *w) {
         p->cta_sm = tdm_pod_plain_fit(&c->gpu, c->shape.head_dim);
         p->smem_sz = tdm_pod_plain_smem(c->shape.head_dim);
         p->tile_row = TDM_POD_PLAIN_ROW;
+    } else if (p->variant == TDM_POD_VARIANT_HOPPER) {
+        p->tile = TDM_POD_TILE_CNT;
+        p->cta_sm = 1;
+        p->smem_sz = TDM_HOPPER_SMEM;
+        p->tile_row = TDM_HOPPER_ROW;
     } else {
         choose_portable_tile(w);
     }
     p->grid = p->cta_sm * c->gpu.sm_cnt;
+    /* A CTA that is done makes room for one of the other kind. */
+    if (p->variant == TDM_POD_VARIANT_HOPPER) p->grid *= 2;
     w->tile_row = p->tile_row;
 }
 
@@ -301,9 +316,10 @@ static void lay_out(work_t *w, uint32_t seq_cnt, uint8_t *blob) {
                              .group = w->group,
                              .policy = policy_of(w->config->policy),
                              .decode_warp = w->config->decode_warp};
+    int is_hopper = p->variant == TDM_POD_VARIANT_HOPPER;
     int is_even = !w->config->share[TDM_KIND_PREFILL] && !w->config->share[TDM_KIND_DECODE];
     for (uint32_t kind = 0; kind < TDM_KIND_CNT; kind++) {
-        head->share[kind] = is_even ? 1 : w->config->share[kind];
+        head->share[kind] = is_hopper ? p->share[kind] : is_even ? 1 : w->config->share[kind];
     }
     if (w->group > 1) {
         head->group_magic = (uint32_t)(((UINT64_C(1) << 32) + w->group - 1) / w->group);
@@ -332,7 +348,13 @@ static int size_kind(work_t *w, uint32_t kind) {
     return measure(w, kind);
 }
 
-static int build_items(work_t *w, uint32_t seq_cnt, uint32_t route, void *blob) {
+/* Cuts and sizes both kinds; 0 where they do not fit. */
+static int size_items(work_t *w, uint32_t route) {
+    w->whole_seq = w->whole_row = 0;
+    if (w->plan->variant == TDM_POD_VARIANT_HOPPER) {
+        tdm_pod_hopper_cut(w);
+        return measure(w, TDM_KIND_PREFILL) && measure(w, TDM_KIND_DECODE);
+    }
     float decode_us;
     w->plan->decode_split_tok = tdm_pod_decode_cut(w, route, &decode_us);
     w->span[TDM_KIND_DECODE] = TDM_MAX(w->plan->decode_split_tok / KEY_BLOCK, 1u);
@@ -341,12 +363,25 @@ static int build_items(work_t *w, uint32_t seq_cnt, uint32_t route, void *blob) 
         w->span[kind] = TDM_MIN(w->span[kind], COST_MAX); /* the buckets end there */
         if (!size_kind(w, kind)) return 0;
     }
+    return 1;
+}
+
+static void place_items(work_t *w, uint32_t seq_cnt, void *blob) {
     lay_out(w, seq_cnt, blob);
     for (uint32_t kind = 0; kind < TDM_KIND_CNT; kind++) {
         buckets_to_offsets(w, kind);
         place(w, kind);
     }
-    return 1;
+}
+
+/* Rows, sums and tile of the plan's variant. */
+static void survey(work_t *w) {
+    tdm_pod_plan_t *p = w->plan;
+    p->cta_sm = p->item_cnt[TDM_KIND_PREFILL] = p->item_cnt[TDM_KIND_DECODE] = 0;
+    p->merge_cnt = 0;
+    p->part_float_cnt = 0;
+    choose_tile(w);
+    tdm_pod_survey(w);
 }
 
 void tdm_pod_plan_build(const tdm_pod_config_t *config, const tdm_attn_seq_t *seq,
@@ -370,14 +405,24 @@ void tdm_pod_plan_build(const tdm_pod_config_t *config, const tdm_attn_seq_t *se
     if (!plan->variant) return;
 
     w.group = config->shape.nhead_q / config->shape.nhead_kv;
-    choose_tile(&w);
     count_work(&w);
-    tdm_pod_survey(&w);
+    survey(&w);
     int is_auto = route == TDM_POD_ROUTE_AUTO;
     int is_hybrid = prefill_cnt && decode_cnt;
     if (is_auto)
         route = is_hybrid && !plan->reason ? tdm_pod_choose(&w) : (uint32_t)TDM_ROUTE_FUSED;
-    if (!build_items(&w, prefill_cnt + decode_cnt, route_of(&w, route), blob)) return;
+    int is_fine = size_items(&w, route_of(&w, route));
+    if (!is_fine && plan->variant == TDM_POD_VARIANT_HOPPER &&
+        !tdm_pod_variant_gate(config, TDM_POD_VARIANT_PORTABLE)) {
+        /* Its items must be short; the portable ones may be whole. */
+        plan->variant = TDM_POD_VARIANT_PORTABLE;
+        survey(&w);
+        if (is_auto)
+            route = is_hybrid && !plan->reason ? tdm_pod_choose(&w) : (uint32_t)TDM_ROUTE_FUSED;
+        is_fine = size_items(&w, route_of(&w, route));
+    }
+    if (!is_fine) return;
+    place_items(&w, prefill_cnt + decode_cnt, blob);
     plan->route = route_of(&w, route);
     plan->way = way_of(plan->route);
     if (is_auto && is_hybrid && plan->route != TDM_ROUTE_FUSED && !plan->reason) {
@@ -388,6 +433,10 @@ void tdm_pod_plan_build(const tdm_pod_config_t *config, const tdm_attn_seq_t *se
     plan->wave[TDM_KIND_PREFILL] = (float)plan->item_cnt[TDM_KIND_PREFILL] / (float)plan->grid;
     plan->wave[TDM_KIND_DECODE] =
         (float)plan->item_cnt[TDM_KIND_DECODE] / (float)(plan->grid * TDM_POD_PACK);
+    for (uint32_t kind = 0; kind < TDM_KIND_CNT && plan->variant == TDM_POD_VARIANT_HOPPER;
+         kind++) { /* an item of either kind fills an SM */
+        plan->wave[kind] = (float)plan->item_cnt[kind] / (float)config->gpu.sm_cnt;
+    }
     plan->key = hash_words(0, &config->shape, sizeof config->shape);
     plan->key = hash_words(plan->key, seq, (prefill_cnt + decode_cnt) * sizeof *seq);
     plan->key = hash_words(plan->key, w.span, sizeof w.span);

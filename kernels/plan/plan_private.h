@@ -3,7 +3,7 @@
 #define TDM_KERNELS_PLAN_PLAN_PRIVATE_H
 
 /* What a build carries through its steps: gate and tile (plan.c), the
-   route (choice.c), cuts (cut.c), then counting and placing (plan.c). */
+   route (choice.c), cuts (cut.c, hopper.c), then counting and placing (plan.c). */
 
 #include "kernels/plan/plan.h"
 
@@ -34,6 +34,8 @@ typedef struct work {
     uint32_t group;
     uint32_t tile_row;
     uint32_t span[TDM_KIND_CNT]; /* blocks of a full item */
+    uint32_t whole_seq;          /* prefill tiles before this sequence stay whole */
+    uint32_t whole_row;          /* and so do its own before this row */
     uint32_t cost_max[TDM_KIND_CNT];
     uint32_t bucket[TDM_KIND_CNT][COST_MAX + 1]; /* counting sort: next index of a cost */
     tdm_pod_item_t *item[TDM_KIND_CNT];
@@ -68,6 +70,9 @@ uint32_t tdm_pod_decode_cut(const work_t *w, uint32_t route, float *us_out);
    unless NULL, is the time of all: alone on a serial route, else until both
    halves are done beside decode that takes decode_us alone. */
 uint32_t tdm_pod_prefill_cut(const work_t *w, uint32_t route, float decode_us, float *us_out);
+
+/* tdm_pod_hopper_cut sets spans, whole tiles and shares of a Hopper plan. */
+void tdm_pod_hopper_cut(work_t *w);
 
 /* tdm_pod_choose: the route of a hybrid batch that may be fused, by
    predicted time. */

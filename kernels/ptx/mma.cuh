@@ -27,6 +27,14 @@ __device__ __forceinline__ void ptx_ldmatrix_x4_trans(uint32_t (&r)[4], uint32_t
                  : "memory");
 }
 
+// The 8 x 8 matrix of 16-bit elements that the warp holds, two columns of row
+// lane / 4 each, transposed (PTX ISA 9.7.15.5.17).
+__device__ __forceinline__ uint32_t ptx_movmatrix_trans(uint32_t v) {
+    uint32_t r;
+    asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(r) : "r"(v));
+    return r;
+}
+
 // c += a * b.  Pure register work: no memory clobber, free to be moved.
 template <typename T>
 __device__ __forceinline__ void ptx_mma_m16n8k16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0,

@@ -48,6 +48,15 @@ __device__ __forceinline__ uint32_t ptx_ld_shared_32(uint32_t addr) {
     return v;
 }
 
+__device__ __forceinline__ uint4 ptx_ld_shared_128(uint32_t addr) {
+    uint4 v;
+    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "r"(addr)
+                 : "memory");
+    return v;
+}
+
 __device__ __forceinline__ void ptx_st_shared_128(uint32_t addr, const uint4 &v) {
     asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(addr), "r"(v.x), "r"(v.y),
                  "r"(v.z), "r"(v.w)
@@ -58,18 +67,6 @@ __device__ __forceinline__ void ptx_st_shared_128(uint32_t addr, const uint4 &v)
 // shared-memory accesses.
 template <int ID, int CNT> __device__ __forceinline__ void ptx_bar_sync() {
     asm volatile("bar.sync %0, %1;" ::"n"(ID), "n"(CNT) : "memory");
-}
-
-// The same, and says to all whether is_true was non-zero for any of them
-// (PTX ISA 9.7.13.1, barrier.red).
-template <int ID, int CNT> __device__ __forceinline__ int ptx_bar_or(int is_true) {
-    int any;
-    asm volatile("{ .reg .pred p, q; setp.ne.s32 p, %1, 0; bar.red.or.pred q, %2, %3, p;"
-                 " selp.s32 %0, 1, 0, q; }"
-                 : "=r"(any)
-                 : "r"(is_true), "n"(ID), "n"(CNT)
-                 : "memory");
-    return any;
 }
 
 #endif // TDM_KERNELS_PTX_SPECIAL_CUH

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "kernels/attention/hopper/launch.h"
 #include "kernels/attention/plain/instance.h"
 #include "kernels/attention/portable/instance.h"
 #include "kernels/device/describe.h"
@@ -22,6 +23,7 @@ static const pod_form_t intra_form = {
 const void *pod_kernel_of(const tdm_pod_t *pod, uint32_t variant, uint32_t way, uint32_t tile) {
     const tdm_pod_shape_t *s = &pod->config.shape;
     if (variant == TDM_POD_VARIANT_PLAIN) return plain_kernel_of(s);
+    if (variant == TDM_POD_VARIANT_HOPPER && way == TDM_POD_WAY_FUSED) return hop_kernel_of(s);
     if (variant != TDM_POD_VARIANT_PORTABLE) return nullptr;
     const pod_form_t *form = way == TDM_POD_WAY_HFUSE_WARP ? &side_form
                              : way == TDM_POD_WAY_INTRA    ? &intra_form
@@ -125,6 +127,9 @@ int tdm_pod_create(tdm_pod_config_t *config, tdm_pod_t **out, const char **why) 
     pod->config = *config;
     e = take_memory(pod);
     if (e == cudaSuccess) e = allow_all_smem(pod);
+    if (e == cudaSuccess && !tdm_pod_variant_gate(config, TDM_POD_VARIANT_HOPPER)) {
+        e = hop_open(&config->shape, &pod->hopper);
+    }
     *why = cudaGetErrorString(e);
     if (e != cudaSuccess) {
         tdm_pod_destroy(pod);
@@ -136,6 +141,7 @@ int tdm_pod_create(tdm_pod_config_t *config, tdm_pod_t **out, const char **why) 
 
 void tdm_pod_destroy(tdm_pod_t *pod) {
     if (!pod) return;
+    hop_close(pod->hopper);
     if (pod->join) (void)cudaEventDestroy(pod->join);
     if (pod->fork) (void)cudaEventDestroy(pod->fork);
     if (pod->side) (void)cudaStreamDestroy(pod->side);

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/attention/portable/context.h"
+
+#include "kernels/attention/hopper/config.h"
+#include "kernels/attention/hopper/launch.h"
 #include "kernels/plan/plan.h"
 
 #define PREFILL (1u << TDM_KIND_PREFILL)
@@ -38,6 +41,10 @@ static cudaError_t launch_way(const tdm_pod_t *pod, const tdm_pod_plan_t *plan, 
     a.kind_mask = mask;
     a.ticket = pod->ticket + set;
     a.drawn = pod->drawn + set * pod->config.gpu.smid_cnt;
+    if (plan->variant == TDM_POD_VARIANT_HOPPER) {
+        if (!pod->hopper || way != TDM_POD_WAY_FUSED) return cudaErrorNotSupported;
+        return hop_launch(pod->hopper, &a, set, grid, stream);
+    }
     void *arg[] = {&a};
     const void *kernel = pod_kernel_of(pod, plan->variant, way, plan->tile);
     uint32_t smem = pod_kernel_smem(pod, plan->variant, way, plan->tile);
@@ -51,24 +58,39 @@ static cudaError_t launch_one(const tdm_pod_t *pod, const tdm_pod_plan_t *plan, 
     return launch_way(pod, plan, a, mask, set, TDM_POD_WAY_FUSED, grid, stream);
 }
 
-// Two kernels side by side, each of half the grid so that both find room.
+// CTAs of a kind beside the other: half of them, or what the plan gives it.
+static uint32_t part_of(const tdm_pod_plan_t *plan, uint32_t mask, uint32_t grid) {
+    uint32_t half = grid / 2 ? grid / 2 : 1;
+    uint32_t sm = plan->share[TDM_KIND_PREFILL] + plan->share[TDM_KIND_DECODE];
+    if (plan->variant != TDM_POD_VARIANT_HOPPER || sm == 0) return half;
+    uint32_t n = plan->share[mask & PREFILL ? TDM_KIND_PREFILL : TDM_KIND_DECODE] * grid / sm;
+    return n ? n : 1;
+}
+
+// Two kernels side by side, of so many CTAs each that both find room.
 static cudaError_t launch_streams(const tdm_pod_t *pod, const tdm_pod_plan_t *plan,
                                   const pod_args_t &a, uint32_t first, uint32_t grid,
                                   cudaStream_t stream) {
-    uint32_t half = grid / 2 ? grid / 2 : 1;
+    uint32_t second = (PREFILL | DECODE) ^ first;
     cudaError_t e = cudaEventRecord(pod->fork, stream);
     if (e == cudaSuccess) e = cudaStreamWaitEvent(pod->side, pod->fork, 0);
-    if (e == cudaSuccess) e = launch_one(pod, plan, a, first, 0, half, stream);
+    if (e == cudaSuccess)
+        e = launch_one(pod, plan, a, first, 0, part_of(plan, first, grid), stream);
     if (e == cudaSuccess) {
-        e = launch_one(pod, plan, a, (PREFILL | DECODE) ^ first, 1, half, pod->side);
+        e = launch_one(pod, plan, a, second, 1, part_of(plan, second, grid), pod->side);
     }
     if (e == cudaSuccess) e = cudaEventRecord(pod->join, pod->side);
     if (e == cudaSuccess) e = cudaStreamWaitEvent(stream, pod->join, 0);
     return e;
 }
 
-// CTAs of prefill under a fixed split: its share of the predicted time.
+// CTAs of prefill under a fixed split: its share of the predicted time, or
+// what the plan gives it.
 static uint32_t fixed_split(const tdm_pod_plan_t *plan, uint32_t grid) {
+    if (plan->variant == TDM_POD_VARIANT_HOPPER) {
+        uint32_t most = part_of(plan, PREFILL, grid);
+        return most < grid ? most : grid - 1;
+    }
     float p = plan->pred_us[TDM_KIND_PREFILL];
     float share = p / (p + plan->pred_us[TDM_KIND_DECODE]);
     uint32_t n = static_cast<uint32_t>(share * static_cast<float>(grid) + 0.5f);
@@ -86,7 +108,9 @@ int tdm_pod_launch(tdm_pod_t *pod, const tdm_pod_plan_t *plan, const tdm_pod_lay
     if (is_fp8 && (!layer->k_scale || !layer->v_scale)) return cudaErrorInvalidValue;
     pod_args_t a = args_of(pod, layer);
     uint32_t given = grid;
-    if (grid == 0) grid = plan->grid;
+    // Only where roles change is there more to launch than is resident.
+    if (grid == 0) grid = plan->cta_sm * pod->config.gpu.sm_cnt;
+    if (given == 0 && way == TDM_POD_WAY_FUSED) grid = plan->grid;
     cudaError_t e = cudaSuccess;
     switch (way) {
     case TDM_POD_WAY_SERIAL:
@@ -118,10 +142,10 @@ int tdm_pod_occupancy(const tdm_pod_t *pod, const tdm_pod_plan_t *plan, uint32_t
     const void *kernel = pod_kernel_of(pod, plan->variant, TDM_POD_WAY_FUSED, plan->tile);
     cudaFuncAttributes attr;
     int cta_sm = 0;
+    int thread = plan->variant == TDM_POD_VARIANT_HOPPER ? HOP_THREAD : TDM_POD_PACK * 32;
     cudaError_t e = cudaFuncGetAttributes(&attr, kernel);
     if (e == cudaSuccess) {
-        e = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&cta_sm, kernel, TDM_POD_PACK * 32,
-                                                          plan->smem_sz);
+        e = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&cta_sm, kernel, thread, plan->smem_sz);
     }
     if (e != cudaSuccess) return e;
     *reg_out = static_cast<uint32_t>(attr.numRegs);

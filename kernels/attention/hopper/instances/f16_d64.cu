@@ -1,0 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/attention/hopper/fused.cuh"
+#include "kernels/attention/hopper/instance.h"
+
+const void *hop_f16_d64(void) {
+    return reinterpret_cast<const void *>(hop_kernel<hop_traits<__half, 64, HOP_KEY>>);
+}

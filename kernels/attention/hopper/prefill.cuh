@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef TDM_KERNELS_ATTENTION_HOPPER_PREFILL_CUH
+#define TDM_KERNELS_ATTENTION_HOPPER_PREFILL_CUH
+
+// The computing warpgroups of a prefill CTA: each holds 64 packed rows, all
+// three walk the same blocks of keys.
+//
+//   time    ---------------------------------------------------->
+//   wg 0    S1 O0 | softmax 1 ...... | S2 O1 | softmax 2 ......
+//   wg 1          | S1 O0 | softmax 1 ...... | S2 O1 | ...
+//   wg 2                  | S1 O0 | softmax 1 ...... | S2 O1 |
+//
+// S(j) = Q K(j)^T and O += P(j - 1) V(j - 1) are issued together; the softmax
+// of block j runs beside the second and beside the other warpgroups' wgmma.
+// HOP_BAR_TURN hands the tensor cores round, so that softmaxes do not all
+// fall together.  The order of arithmetic is that of the blocks; who waits
+// for whom changes no bit.
+
+#include "kernels/attention/hopper/control.cuh"
+#include "kernels/attention/portable/merge.cuh"
+#include "kernels/attention/portable/softmax.cuh"
+#include "kernels/ptx/shared.cuh"
+#include "kernels/ptx/wgmma.cuh"
+
+// One warpgroup's sums: rows 16 w + lane / 4 and 8 further, of warp w.
+template <class TR> struct prefill_sums {
+    float o[TR::DIM / 2];
+    float m[2];
+    float l[2];
+};
+
+// Rows lane / 4 (+ 8) of this warp, in the tile.
+static __device__ __forceinline__ uint32_t hop_row(uint32_t wg) {
+    return wg * 64 + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
+}
+
+template <class TR>
+static __device__ __forceinline__ void hop_scores(float (&s)[TR::KEY / 2], uint64_t q, uint64_t k) {
+#pragma unroll
+    for (uint32_t x = 0; x < TR::DIM / 16; x++) {
+        uint32_t in_half = x % 4 * 32;
+        ptx_wgmma<typename TR::elem>::keys(s, q + ((x / 4 * TR::Q_HALF_SZ + in_half) >> 4),
+                                           k + ((x / 4 * TR::KV_HALF_SZ + in_half) >> 4), x > 0);
+    }
+}
+
+template <class TR>
+static __device__ __forceinline__ void hop_values(float (&o)[TR::DIM / 2],
+                                                  const uint32_t (&p)[TR::KEY / 4], uint64_t v,
+                                                  int is_add) {
+#pragma unroll
+    for (uint32_t x = 0; x < TR::KEY / 16; x++) {
+        ptx_wgmma<typename TR::elem>::values(o, p + 4 * x, v + (x * 2048 >> 4), x > 0 || is_add);
+    }
+}
+
+// Scores of keys from limit on become -inf.
+template <class TR>
+static __device__ __forceinline__ void hop_mask(float (&s)[TR::KEY / 2], uint32_t tok,
+                                                const uint32_t (&limit)[2]) {
+    const uint32_t col = tok + threadIdx.x % 4 * 2;
+#pragma unroll
+    for (int i = 0; i < TR::KEY / 2; i++) {
+        if (col + i / 4 * 8 + i % 2 >= limit[i / 2 % 2]) s[i] = -CUDART_INF_F;
+    }
+}
+
+// Turns scores into weights 2^(s * scale_lg2 - m), packed as operands; *fix
+// is what earlier sums must be multiplied by.
+template <class TR>
+static __device__ __forceinline__ void hop_softmax(float (&s)[TR::KEY / 2], float (&m)[2],
+                                                   float (&l)[2], float (&fix)[2],
+                                                   float scale_lg2) {
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        float top = s[2 * h];
+#pragma unroll
+        for (int i = 0; i < TR::KEY / 8; i++) {
+            top = fmaxf(top, fmaxf(s[4 * i + 2 * h], s[4 * i + 2 * h + 1]));
+        }
+        top = fmaxf(top, __shfl_xor_sync(~0u, top, 1));
+        top = fmaxf(top, __shfl_xor_sync(~0u, top, 2));
+        float now = fmaxf(m[h], top * scale_lg2);
+        float base = now == -CUDART_INF_F ? 0.0f : now;
+        fix[h] = ptx_ex2(m[h] - base);
+        m[h] = now;
+        float sum = 0.0f;
+#pragma unroll
+        for (int i = 0; i < TR::KEY / 8; i++) {
+            float x = ptx_ex2(fmaf(s[4 * i + 2 * h], scale_lg2, -base));
+            float y = ptx_ex2(fmaf(s[4 * i + 2 * h + 1], scale_lg2, -base));
+            s[4 * i + 2 * h] = x;
+            s[4 * i + 2 * h + 1] = y;
+            sum += x + y;
+        }
+        l[h] = fmaf(l[h], fix[h], sum);
+    }
+}
+
+template <class TR>
+static __device__ __forceinline__ void hop_pack(uint32_t (&p)[TR::KEY / 4],
+                                                const float (&s)[TR::KEY / 2]) {
+#pragma unroll
+    for (int i = 0; i < TR::KEY / 4; i++) {
+        p[i] = pod_pack<typename TR::elem>(s[2 * i], s[2 * i + 1]);
+    }
+}
+
+// Values of keys from `cnt` of the block on become zeros: what lies behind a
+// sequence's end may be NaN, and a weight of 0 does not silence it.  Each
+// warpgroup does it for itself, with the same zeros.
+template <class TR>
+static __device__ __forceinline__ void hop_clear_values(uint32_t sV, uint32_t cnt, uint32_t wg) {
+    const uint32_t t = threadIdx.x % 128;
+    for (uint32_t i = cnt * 8 + t; i < TR::KEY * 8; i += 128) {
+#pragma unroll
+        for (uint32_t h = 0; h < TR::HALF; h++) {
+            ptx_st_shared_16(sV + h * TR::KV_HALF_SZ + i * 16, make_uint4(0, 0, 0, 0));
+        }
+    }
+    ptx_fence_proxy_async();
+    ptx_bar_sync_at<128>(HOP_BAR_GROUP + wg);
+}
+
+static __device__ __forceinline__ void hop_release(uint32_t bar) {
+    if (threadIdx.x % 128 == 0) ptx_mbarrier_arrive(bar);
+}
+
+// Writes the rows: out and lse, or partials, which the last CTA to arrive
+// folds.  Returns whether this one did.
+template <class TR>
+static __device__ __forceinline__ uint32_t hop_prefill_end(const hop_args_t &a, uint32_t index,
+                                                           hop_control_t *c, uint32_t wg,
+                                                           prefill_sums<TR> &w) {
+    const pod_blob blob = pod_blob_of(a.pod.blob);
+    const tdm_pod_item_t it = blob.item[TDM_KIND_PREFILL][index];
+    const tdm_attn_seq_t seq = blob.seq[it.seq];
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        float l = pod_quad_sum(w.l[h]);
+        uint32_t r = hop_row(wg) + h * 8;
+        if (r >= it.row_cnt) continue;
+        pod_row_sink<TR> sink(a.pod, blob, seq, it, r, w.m[h], l, threadIdx.x % 4 == 0);
+#pragma unroll
+        for (int n = 0; n < TR::DIM / 8; n++) {
+            sink.put(n * 8 + threadIdx.x % 4 * 2, w.o[4 * n + 2 * h], w.o[4 * n + 2 * h + 1]);
+        }
+    }
+    if (it.merge == TDM_POD_NO_MERGE) return 0;
+    __threadfence(); // M1
+    ptx_bar_sync<HOP_BAR_MERGE, 128 * TR::WG>();
+    if (threadIdx.x == 128) c->is_last = merge_arrive(a.pod, blob, it.merge);
+    ptx_bar_sync<HOP_BAR_MERGE, 128 * TR::WG>();
+    uint32_t is_mine = c->is_last;
+    if (is_mine) {
+        merge_fold<TR>(a.pod, blob, seq, it, threadIdx.x - 128, 128 * TR::WG);
+    }
+    ptx_bar_sync<HOP_BAR_MERGE, 128 * TR::WG>(); // is_last may be written anew
+    return is_mine;
+}
+
+// Warpgroup wg in [0, 3) of the three.
+template <class TR>
+static __device__ __forceinline__ void prefill_consume(const hop_args_t &a, uint32_t smem,
+                                                       hop_control_t *c, uint32_t wg) {
+    const uint64_t q = ptx_wgmma_desc(smem + TR::Q_OFF + wg * 64 * 128, 16, 1024);
+    const float scale_lg2 = a.pod.scale_lg2;
+    hop_stage stage = {0, 0}; // of the block whose values come next
+    uint32_t done = 0;
+    uint32_t merge = 0;
+    if (wg == 0) ptx_bar_arrive_at<256>(HOP_BAR_TURN); // the first turn is wg 0's
+#pragma unroll 1
+    for (uint32_t turn = 0;; turn++) {
+        ptx_mbarrier_wait(HOP_AT(smem, q_full), turn & 1);
+        const uint32_t index = __shfl_sync(~0u, c->item[turn & 1], 0);
+        if (index == TDM_TICKET_NONE) break;
+        uint32_t tok, kv_end, limit[2];
+        {
+            const pod_blob blob = pod_blob_of(a.pod.blob);
+            const tdm_pod_item_t it = blob.item[TDM_KIND_PREFILL][index];
+            const tdm_attn_seq_t seq = blob.seq[it.seq];
+            tok = __shfl_sync(~0u, it.kv_begin, 0); // the compiler shall know them uniform
+            kv_end = __shfl_sync(~0u, it.kv_end, 0);
+#pragma unroll
+            for (int h = 0; h < 2; h++) {
+                uint32_t p = it.row + hop_row(wg) + h * 8;
+                limit[h] = min(pod_visible(seq, pod_token_of(p, blob.head->group_magic)), kv_end);
+            }
+        }
+        // Blocks that end before it need no mask: the warp's first row sees least.
+        const uint32_t clear = __shfl_sync(~0u, limit[0], 0);
+        prefill_sums<TR> w;
+#pragma unroll
+        for (int i = 0; i < TR::DIM / 2; i++) w.o[i] = 0.0f;
+        w.m[0] = w.m[1] = -CUDART_INF_F;
+        w.l[0] = w.l[1] = 0.0f;
+        if (tok >= kv_end) hop_release(HOP_AT(smem, q_empty)); // no row sees a key
+        if (tok < kv_end) {
+            float s[TR::KEY / 2];
+            uint32_t p[TR::KEY / 4];
+            float fix[2];
+            ptx_mbarrier_wait(HOP_AT(smem, k_full) + 8 * stage.at, stage.parity);
+            ptx_wgmma_fence();
+            hop_scores<TR>(s, q, ptx_wgmma_desc(smem + TR::K_OFF + stage.at * TR::KV_SZ, 16, 1024));
+            ptx_wgmma_commit();
+            ptx_wgmma_wait<0>();
+            ptx_wgmma_hold(s);
+            hop_release(HOP_AT(smem, k_empty) + 8 * stage.at);
+            if (tok + TR::KEY >= kv_end) hop_release(HOP_AT(smem, q_empty));
+            if (tok + TR::KEY > clear) hop_mask<TR>(s, tok, limit);
+            hop_softmax<TR>(s, w.m, w.l, fix, scale_lg2);
+            hop_pack<TR>(p, s);
+            int is_add = 0;
+#pragma unroll 1
+            for (tok += TR::KEY; tok < kv_end; tok += TR::KEY) {
+                hop_stage ahead = stage;
+                ahead.template step<TR::STAGE>();
+                // V of the block before was asked for ahead of this K.  No wait may
+                // stand between fence and wgmma: ptxas would serialise them (C7520).
+                ptx_mbarrier_wait(HOP_AT(smem, v_full) + 8 * stage.at, stage.parity);
+                ptx_mbarrier_wait(HOP_AT(smem, k_full) + 8 * ahead.at, ahead.parity);
+                ptx_bar_sync_at<256>(HOP_BAR_TURN + wg);
+                ptx_wgmma_hold(s);
+                ptx_wgmma_hold(w.o);
+                ptx_wgmma_fence();
+                hop_scores<TR>(s, q,
+                               ptx_wgmma_desc(smem + TR::K_OFF + ahead.at * TR::KV_SZ, 16, 1024));
+                ptx_wgmma_commit();
+                hop_values<TR>(
+                    w.o, p,
+                    ptx_wgmma_desc(smem + TR::V_OFF + stage.at * TR::KV_SZ, TR::KV_HALF_SZ, 1024),
+                    is_add);
+                ptx_wgmma_commit();
+                is_add = 1;
+                ptx_bar_arrive_at<256>(wg + 1 == TR::WG ? HOP_BAR_TURN : HOP_BAR_TURN + 1 + wg);
+                ptx_wgmma_wait<1>();
+                ptx_wgmma_hold(s);
+                hop_release(HOP_AT(smem, k_empty) + 8 * ahead.at);
+                if (tok + TR::KEY >= kv_end) hop_release(HOP_AT(smem, q_empty));
+                if (tok + TR::KEY > clear) hop_mask<TR>(s, tok, limit);
+                hop_softmax<TR>(s, w.m, w.l, fix, scale_lg2);
+                ptx_wgmma_wait<0>();
+                ptx_wgmma_hold(w.o);
+                hop_release(HOP_AT(smem, v_empty) + 8 * stage.at);
+                hop_pack<TR>(p, s);
+#pragma unroll
+                for (int i = 0; i < TR::DIM / 2; i++) w.o[i] *= fix[i / 2 % 2];
+                stage = ahead;
+            }
+            ptx_mbarrier_wait(HOP_AT(smem, v_full) + 8 * stage.at, stage.parity);
+            const uint32_t sV = smem + TR::V_OFF + stage.at * TR::KV_SZ;
+            if (tok > kv_end) hop_clear_values<TR>(sV, kv_end + TR::KEY - tok, wg);
+            ptx_wgmma_hold(w.o);
+            ptx_wgmma_fence();
+            hop_values<TR>(w.o, p, ptx_wgmma_desc(sV, TR::KV_HALF_SZ, 1024), is_add);
+            ptx_wgmma_commit();
+            ptx_wgmma_wait<0>();
+            ptx_wgmma_hold(w.o);
+            hop_release(HOP_AT(smem, v_empty) + 8 * stage.at);
+            stage.template step<TR::STAGE>();
+        }
+        merge += hop_prefill_end<TR>(a, index, c, wg, w);
+        done++;
+        if (threadIdx.x == 128) {
+            pod_log(a.pod, index, TDM_KIND_PREFILL, ptx_smid(), TDM_POD_PACK, c->begin[turn & 1]);
+        }
+    }
+    if (threadIdx.x == 128) {
+        atomicAdd(&a.pod.count->vcta[TDM_KIND_PREFILL], static_cast<unsigned long long>(done));
+        if (merge) atomicAdd(&a.pod.count->merge, static_cast<unsigned long long>(merge));
+    }
+}
+
+#endif // TDM_KERNELS_ATTENTION_HOPPER_PREFILL_CUH

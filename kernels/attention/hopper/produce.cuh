@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef TDM_KERNELS_ATTENTION_HOPPER_PRODUCE_CUH
+#define TDM_KERNELS_ATTENTION_HOPPER_PRODUCE_CUH
+
+// The fetching warpgroup of a prefill CTA: warp 0 draws items and asks the
+// copy engine for K and V, warps 1 to 3 copy Q.
+//
+//   BAR_ITEM:  an item is drawn          -> Q warps
+//   q_full:    its rows are in place     -> warpgroups (K and V may have come before)
+//   q_empty:   its last scores are made  -> the next item may overwrite Q
+
+#include "kernels/attention/hopper/control.cuh"
+#include "kernels/attention/portable/merge.cuh"
+
+// The page numbers of a walk over keys, asked for a window of 32 ahead:
+// lane l holds the l-th of a window.  The walk goes up but for the step
+// back from a block's K to its V, which the window before serves.
+struct hop_pages {
+    const uint32_t *table; // this sequence's row
+    uint32_t end;          // pages that hold keys of the item
+    uint32_t first;        // of the window `now`
+    uint32_t past;
+    uint32_t now;
+    uint32_t next;
+
+    __device__ __forceinline__ uint32_t load(uint32_t base) const {
+        uint32_t i = base + threadIdx.x % 32;
+        return i < end ? __ldg(table + i) : 0;
+    }
+    __device__ __forceinline__ void begin(const uint32_t *of, uint32_t page, uint32_t page_end) {
+        table = of;
+        end = page_end;
+        first = page;
+        past = 0;
+        now = load(page);
+        next = load(page + 32);
+    }
+    __device__ __forceinline__ uint32_t of(uint32_t page) {
+        if (page >= first + 32) {
+            first += 32;
+            past = now;
+            now = next;
+            next = load(first + 32);
+        }
+        return __shfl_sync(~0u, page < first ? past : now, static_cast<int>((page - first) % 32));
+    }
+};
+
+// Asks for keys [tok, tok + KEY) of one pool, as far as they lie before
+// kv_end, rounded up to boxes.  Of keys that a page holds whole a box brings
+// all halves, else one.
+template <class TR>
+static __device__ __forceinline__ void produce_block(const hop_args_t &a, const CUtensorMap *map,
+                                                     hop_pages &pages, uint32_t head_kv,
+                                                     uint32_t tok, uint32_t kv_end, uint32_t dst,
+                                                     uint32_t bar) {
+    const uint32_t box = a.block_tok; // a power of two
+    const uint32_t page_mask = (1u << a.pod.page_lg) - 1;
+    const uint32_t cnt = min(static_cast<uint32_t>(TR::KEY), (kv_end - tok + box - 1) & ~(box - 1));
+    const uint32_t half_step = box == TR::KEY ? TR::HALF : 1;
+    if (threadIdx.x == 0) ptx_mbarrier_arrive_expect(bar, cnt * TR::DIM * 2);
+#pragma unroll 1
+    for (uint32_t r = 0; r < cnt; r += box) {
+        uint32_t row = pages.of((tok + r) >> a.pod.page_lg) * a.pod.nhead_kv + head_kv;
+        if (threadIdx.x) continue;
+        for (uint32_t h = 0; h < TR::HALF; h += half_step) {
+            ptx_tma_load_4d(dst + h * TR::KV_HALF_SZ + r * 128, map, bar, 0, (tok + r) & page_mask,
+                            h, row, PTX_L2_NORMAL);
+        }
+    }
+}
+
+// Warp 0.
+template <class TR>
+static __device__ __forceinline__ void prefill_produce(const hop_args_t &a, const hop_maps_t &maps,
+                                                       uint32_t smem, hop_control_t *c) {
+    const pod_blob blob = pod_blob_of(a.pod.blob);
+    const uint32_t item_cnt = blob.head->item_cnt[TDM_KIND_PREFILL];
+    hop_stage stage = {0, 1};
+    uint32_t index = 0;
+    if (threadIdx.x == 0) index = TDM_TICKET_ADD(&a.pod.ticket->next[TDM_KIND_PREFILL].value, 1u);
+    index = __shfl_sync(~0u, index, 0);
+#pragma unroll 1
+    for (uint32_t turn = 0;; turn++) {
+        ptx_mbarrier_wait(HOP_AT(smem, q_empty), (turn & 1) ^ 1);
+        if (index >= item_cnt) index = TDM_TICKET_NONE;
+        if (threadIdx.x == 0) c->item[turn & 1] = index;
+        __syncwarp();
+        ptx_bar_arrive_at<128>(HOP_BAR_ITEM);
+        if (index == TDM_TICKET_NONE) break;
+        const tdm_pod_item_t *it = blob.item[TDM_KIND_PREFILL] + index;
+        const uint32_t head_kv = __ldg(&it->head_kv);
+        const uint32_t kv_end = __ldg(&it->kv_end);
+        uint32_t tok = __ldg(&it->kv_begin);
+        const uint32_t slot = __ldg(&blob.seq[__ldg(&it->seq)].slot);
+        const uint32_t page_lg = a.pod.page_lg;
+        hop_pages pages;
+        pages.begin(a.pod.layer.page_table + static_cast<uint64_t>(slot) * a.pod.layer.table_stride,
+                    tok >> page_lg, (kv_end + (1u << page_lg) - 1) >> page_lg);
+        uint32_t next = 0;
+        bool is_owed = true; // the ticket for the next item
+#pragma unroll 1
+        do {
+            if (tok < kv_end) {
+                ptx_mbarrier_wait(HOP_AT(smem, k_empty) + 8 * stage.at, stage.parity);
+                produce_block<TR>(a, &maps.k_block, pages, head_kv, tok, kv_end,
+                                  smem + TR::K_OFF + stage.at * TR::KV_SZ,
+                                  HOP_AT(smem, k_full) + 8 * stage.at);
+                ptx_mbarrier_wait(HOP_AT(smem, v_empty) + 8 * stage.at, stage.parity);
+                produce_block<TR>(a, &maps.v_block, pages, head_kv, tok, kv_end,
+                                  smem + TR::V_OFF + stage.at * TR::KV_SZ,
+                                  HOP_AT(smem, v_full) + 8 * stage.at);
+                stage.template step<TR::STAGE>();
+                tok += TR::KEY;
+            }
+            if (is_owed && tok + 4 * TR::KEY >= kv_end) {
+                if (threadIdx.x == 0) {
+                    next = TDM_TICKET_ADD(&a.pod.ticket->next[TDM_KIND_PREFILL].value, 1u);
+                }
+                is_owed = false;
+            }
+        } while (tok < kv_end);
+        index = __shfl_sync(~0u, next, 0);
+    }
+}
+
+// Warps 1 to 3: the packed rows of each item, those past row_cnt as zeros.
+// The item's clock starts here: a clock read among the wgmma code of the
+// warpgroups makes ptxas serialise it (C7520).
+template <class TR>
+static __device__ __forceinline__ void prefill_copy_q(const hop_args_t &a, uint32_t smem,
+                                                      hop_control_t *c) {
+    constexpr uint32_t CHUNK = TR::DIM / 8; // 16-byte chunks of a row
+    constexpr uint32_t STEP = 96 / CHUNK;   // rows of one pass
+    const pod_blob blob = pod_blob_of(a.pod.blob);
+    const uint32_t group = blob.head->group;
+    const uint32_t chunk = (threadIdx.x - 32) % CHUNK;
+    const uint32_t r0 = (threadIdx.x - 32) / CHUNK;
+    const uint32_t sQ = smem + TR::Q_OFF + chunk / 8 * TR::Q_HALF_SZ;
+    const auto *q = static_cast<const typename TR::elem *>(a.pod.layer.q);
+#pragma unroll 1
+    for (uint32_t turn = 0;; turn++) {
+        ptx_bar_sync_at<128>(HOP_BAR_ITEM); // not an mbarrier: who waits so long must not poll
+        const uint32_t index = c->item[turn & 1];
+        if (index != TDM_TICKET_NONE) {
+            if (threadIdx.x == 32) c->begin[turn & 1] = pod_clock_now();
+            const tdm_pod_item_t *it = blob.item[TDM_KIND_PREFILL] + index;
+            const uint32_t row = __ldg(&it->row);
+            const uint32_t row_cnt = __ldg(&it->row_cnt);
+            const uint32_t first = __ldg(&blob.seq[__ldg(&it->seq)].row);
+            const uint32_t head = __ldg(&it->head_kv) * group;
+#pragma unroll 2
+            for (uint32_t r = r0; r < TR::ROW; r += STEP) {
+                uint32_t tok = pod_token_of(row + r, blob.head->group_magic);
+                uint64_t at = static_cast<uint64_t>(first + tok) * a.pod.nhead_q + head + row + r -
+                              tok * group;
+                int is_row = r < row_cnt;
+                ptx_cp_async_16(sQ + r * 128 + ((chunk ^ (r & 7)) % 8 << 4),
+                                q + (is_row ? at * TR::DIM + chunk * 8 : 0), is_row);
+            }
+            ptx_cp_async_commit();
+            ptx_cp_async_wait<0>();
+            ptx_fence_proxy_async();
+        }
+        __syncwarp();
+        if (threadIdx.x % 32 == 0) ptx_mbarrier_arrive(HOP_AT(smem, q_full));
+        if (index == TDM_TICKET_NONE) break;
+    }
+}
+
+#endif // TDM_KERNELS_ATTENTION_HOPPER_PRODUCE_CUH

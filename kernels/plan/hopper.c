@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kernels/plan/hopper.h"
+
+#include "kernels/plan/plan_private.h"
+
+/* Times of an H200 at burst clocks, head_dim 128, from NOTES.md of the
+   kernel: a prefill SM takes BLOCK_US for 192 rows and 64 keys, and ITEM_US
+   to fill its pipeline, PIECE_US more where it leaves partials. */
+#define BLOCK_US  1.22f
+#define ITEM_US   4.0f
+#define PIECE_US  6.0f
+#define SWITCH_US 5.0f /* from the last work of one kind to the first of the other */
+
+/* GB/s that n of 132 SMs draw, in steps of 12 SMs. */
+static const uint16_t rate_gbs[] = {0,    1500, 2840, 3600, 3900, 4080,
+                                    4210, 4250, 4280, 4300, 4320, 4340};
+
+#define SLOT_MAX 8u /* batches of slots that are free at one time */
+
+/* `cnt` SMs that are free from `us` on. */
+typedef struct batch {
+    float us;
+    uint32_t cnt;
+} batch_t;
+
+typedef struct game {
+    const tdm_hopper_sum_t *sum;
+    batch_t prefill[SLOT_MAX];
+    uint32_t prefill_cnt;
+    uint32_t left[2]; /* items not begun: whole, pieces */
+    float cost[2];
+    uint32_t decode_sm;
+    float decode_mb; /* bytes left */
+    float decode_us; /* up to when they are counted */
+    float end;
+} game_t;
+
+/* MB a microsecond of n SMs: GB/s / 1000. */
+static float decode_rate(const tdm_hopper_sum_t *s, uint32_t n) {
+    float at = (float)n * 11.0f / (float)s->sm_cnt;
+    uint32_t i = (uint32_t)at;
+    if (i >= 11) return (float)rate_gbs[11] * 1e-3f;
+    float part = at - (float)i;
+    return ((float)rate_gbs[i] + part * (float)(rate_gbs[i + 1] - rate_gbs[i])) * 1e-3f;
+}
+
+/* When decode ends if nothing joins it; far away if nobody works on it. */
+static float decode_end(const game_t *g) {
+    if (g->decode_mb <= 0.0f) return g->decode_us;
+    if (g->decode_sm == 0) return 1e30f;
+    return g->decode_us + g->decode_mb / decode_rate(g->sum, g->decode_sm);
+}
+
+/* n SMs begin with decode at time us, before decode_end. */
+static void decode_join(game_t *g, float us, uint32_t n) {
+    if (us > g->decode_us) {
+        g->decode_mb -= (us - g->decode_us) * decode_rate(g->sum, g->decode_sm);
+        g->decode_us = us;
+    }
+    g->decode_sm += n;
+}
+
+static void prefill_add(game_t *g, float us, uint32_t n) {
+    for (uint32_t i = 0; i < g->prefill_cnt; i++) {
+        float apart = g->prefill[i].us - us;
+        int is_last = g->prefill_cnt == SLOT_MAX && i + 1 == SLOT_MAX;
+        if ((apart < 1.0f && apart > -1.0f) || is_last) {
+            g->prefill[i].us = TDM_MAX(g->prefill[i].us, us);
+            g->prefill[i].cnt += n;
+            return;
+        }
+    }
+    g->prefill[g->prefill_cnt++] = (batch_t){us, n};
+}
+
+static batch_t prefill_take_first(game_t *g) {
+    uint32_t first = 0;
+    for (uint32_t i = 1; i < g->prefill_cnt; i++) {
+        if (g->prefill[i].us < g->prefill[first].us) first = i;
+    }
+    batch_t b = g->prefill[first];
+    g->prefill[first] = g->prefill[--g->prefill_cnt];
+    return b;
+}
+
+/* SMs of a batch begin items, longest first; those that find none turn to
+   decode. */
+static void play(game_t *g, batch_t b) {
+    for (uint32_t i = 0; i < 2 && b.cnt; i++) {
+        uint32_t n = TDM_MIN(b.cnt, g->left[i]);
+        if (n == 0) continue;
+        g->left[i] -= n;
+        b.cnt -= n;
+        prefill_add(g, b.us + g->cost[i], n);
+        g->end = TDM_MAX(g->end, b.us + g->cost[i]);
+    }
+    if (b.cnt && decode_end(g) > b.us + SWITCH_US) decode_join(g, b.us + SWITCH_US, b.cnt);
+}
+
+float tdm_hopper_time(const tdm_hopper_sum_t *s, const tdm_hopper_cut_t *c) {
+    game_t g = {.sum = s, .decode_sm = c->share[TDM_KIND_DECODE]};
+    uint32_t rest = s->tile_cnt - c->whole_cnt;
+    float tile = s->tile_cnt ? (float)s->block_cnt / (float)s->tile_cnt : 0.0f;
+    float piece = c->span ? (tile + (float)c->span - 1.0f) / (float)c->span : 1.0f;
+    uint32_t cut = TDM_MAX((uint32_t)piece, 1u);
+    float block_us = BLOCK_US * (float)s->head_dim / 128.0f;
+    g.left[0] = c->whole_cnt * s->nhead_kv;
+    g.left[1] = rest * cut * s->nhead_kv;
+    g.cost[0] = tile * block_us + ITEM_US;
+    g.cost[1] = tile / (float)cut * block_us + ITEM_US + (cut > 1 ? PIECE_US : 0.0f);
+    g.decode_mb = (float)s->decode_bytes * 1e-6f;
+    if (c->share[TDM_KIND_PREFILL]) prefill_add(&g, 0.0f, c->share[TDM_KIND_PREFILL]);
+    int is_decode = g.decode_mb > 0.0f;
+    if (!is_decode && g.decode_sm) prefill_add(&g, 0.0f, g.decode_sm);
+    /* Each turn takes a batch off or ends decode: a handful of turns. */
+    for (uint32_t turn = 0; turn < 4096 && (g.prefill_cnt || is_decode); turn++) {
+        float until = is_decode ? decode_end(&g) : 1e30f;
+        int is_next = g.prefill_cnt > 0;
+        batch_t b = {1e30f, 0};
+        if (is_next) b = prefill_take_first(&g);
+        if (is_decode && (!is_next || until <= b.us)) {
+            if (is_next) prefill_add(&g, b.us, b.cnt);
+            g.end = TDM_MAX(g.end, until);
+            is_decode = 0;
+            g.decode_mb = 0.0f;
+            g.decode_us = until;
+            if (g.left[0] + g.left[1]) prefill_add(&g, until + SWITCH_US, g.decode_sm);
+            continue;
+        }
+        play(&g, b);
+    }
+    return g.end;
+}
+
+/* Decode items: long ones cost least, but there must be enough to share
+   out. */
+static uint32_t decode_span(const tdm_hopper_sum_t *s) {
+    uint64_t cnt = s->decode_tok * s->nhead_kv / TDM_HOPPER_ITEM_TOK;
+    if (cnt >= 3u * s->sm_cnt) return TDM_HOPPER_ITEM_TOK / 64;
+    return cnt >= s->sm_cnt ? 16 : 8;
+}
+
+/* The least that a piece may be: below, its partials cost more than the
+   evenness gains. */
+#define SPAN_MIN  16u
+#define PIECE_MAX 8u
+
+/* One share of SMs: all tiles whole, or as many as begin at once and the
+   others in pieces, or all in pieces. */
+static void try_share(const tdm_hopper_sum_t *s, tdm_hopper_cut_t *c, tdm_hopper_cut_t *best) {
+    uint32_t at_once = TDM_MIN(c->share[TDM_KIND_PREFILL] / s->nhead_kv, s->tile_cnt);
+    for (uint32_t n = 1; n <= PIECE_MAX; n += n >= 4 ? 2u : 1u) {
+        c->span = TDM_MAX((s->block_max + n - 1) / n, 1u);
+        if (n > 1 && c->span < SPAN_MIN) break;
+        for (uint32_t all = 0; all < 2; all++) {
+            c->whole_cnt = n == 1 ? s->tile_cnt : all ? 0 : at_once;
+            c->us = tdm_hopper_time(s, c);
+            if (best->us < 0.0f || c->us < best->us * 0.995f) *best = *c;
+            if (n == 1 || at_once == 0) break;
+        }
+    }
+}
+
+void tdm_hopper_choose(const tdm_hopper_sum_t *s, tdm_hopper_cut_t *out) {
+    tdm_hopper_cut_t c = {.decode_span = decode_span(s)};
+    *out = c;
+    out->us = -1.0f;
+    int is_hybrid = s->tile_cnt && s->decode_bytes;
+    if (!is_hybrid) {
+        c.share[s->tile_cnt ? TDM_KIND_PREFILL : TDM_KIND_DECODE] = s->sm_cnt;
+        try_share(s, &c, out);
+        return;
+    }
+    uint32_t step = TDM_MAX(s->sm_cnt / 33, 1u);
+    for (uint32_t n = TDM_MAX(s->sm_cnt / 11, 1u); n < s->sm_cnt; n += step) {
+        c.share[TDM_KIND_DECODE] = n;
+        c.share[TDM_KIND_PREFILL] = s->sm_cnt - n;
+        try_share(s, &c, out);
+    }
+}
+
+/* --- a plan's sums in, its cut out --------------------------------------- */
+
+/* The first whole_cnt tiles, as a sequence and a row. */
+static void mark_whole(work_t *w, uint32_t whole_cnt) {
+    w->whole_seq = w->begin[TDM_KIND_PREFILL];
+    w->whole_row = 0;
+    while (whole_cnt && w->whole_seq < w->end[TDM_KIND_PREFILL]) {
+        uint32_t row = w->seq[w->whole_seq].cnt * w->group;
+        uint32_t tile = (row + w->tile_row - 1) / w->tile_row;
+        if (tile > whole_cnt) {
+            w->whole_row = whole_cnt * w->tile_row;
+            return;
+        }
+        whole_cnt -= tile;
+        w->whole_seq++;
+    }
+}
+
+void tdm_pod_hopper_cut(work_t *w) {
+    const tdm_pod_config_t *c = w->config;
+    const tdm_pod_shape_t *m = &c->shape;
+    tdm_hopper_sum_t sum = {.sm_cnt = c->gpu.sm_cnt,
+                            .nhead_kv = m->nhead_kv,
+                            .head_dim = m->head_dim,
+                            .tile_cnt = (uint32_t)(w->sum.tile_cnt / m->nhead_kv),
+                            .block_max = w->sum.block_max,
+                            .block_cnt = w->sum.block_cnt / m->nhead_kv,
+                            .decode_bytes = w->plan->kind_bytes[TDM_KIND_DECODE]};
+    sum.decode_tok = sum.decode_bytes / (4u * m->nhead_kv * m->head_dim);
+    tdm_hopper_cut_t cut;
+    tdm_hopper_choose(&sum, &cut);
+    if (c->decode_split_tok) cut.decode_span = TDM_MAX(c->decode_split_tok / KEY_BLOCK, 1u);
+    cut.decode_span = TDM_MIN(cut.decode_span, TDM_HOPPER_ITEM_TOK / KEY_BLOCK);
+    if (c->prefill_split_max == 1) cut.whole_cnt = sum.tile_cnt;
+    for (uint32_t kind = 0; kind < TDM_KIND_CNT; kind++) {
+        w->plan->share[kind] = cut.share[kind];
+        if (c->share[kind] && c->share[kind ^ 1u]) w->plan->share[kind] = c->share[kind];
+    }
+    w->plan->decode_split_tok = cut.decode_span * KEY_BLOCK;
+    w->span[TDM_KIND_DECODE] = cut.decode_span;
+    w->span[TDM_KIND_PREFILL] = TDM_MIN(TDM_MAX(cut.span, 1u), COST_MAX);
+    mark_whole(w, cut.whole_cnt);
+}

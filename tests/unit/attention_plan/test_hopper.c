@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Goal: a Hopper plan covers its batch once, keeps what its kernel asks
+   (short decode items, shares that add up), says why it is not taken, and
+   gives way to the portable one where its items do not fit.
+   Method: random batches on every device; named cases. */
+#include "kernels/plan/hopper.h"
+
+#include "tests/unit/attention_plan/plan_rig.h"
+
+static void hopper_rig(rig_t *r, const char *gpu, uint32_t nhead_q, uint32_t nhead_kv) {
+    rig_open(r, gpu, nhead_q, nhead_kv);
+    r->config.variant = TDM_POD_VARIANT_HOPPER;
+}
+
+static void check_hopper(const rig_t *r) {
+    const tdm_pod_plan_t *p = &r->plan;
+    check_cover(r);
+    assert_int_equal(p->tile_row, TDM_HOPPER_ROW);
+    assert_int_equal(p->cta_sm, 1);
+    assert_int_equal(p->grid, 2 * r->config.gpu.sm_cnt);
+    assert_int_equal(p->share[0] + p->share[1], r->config.gpu.sm_cnt);
+    assert_int_equal(head_of(r)->share[0], p->share[0]);
+    for (uint32_t kind = 0; kind < TDM_KIND_CNT; kind++) {
+        if (p->item_cnt[kind]) assert_true(p->share[kind] > 0);
+    }
+    for (uint32_t i = 0; i < p->item_cnt[TDM_KIND_DECODE]; i++) {
+        const tdm_pod_item_t *it = &items(r, TDM_KIND_DECODE)[i];
+        assert_true(it->kv_end - it->kv_begin <= TDM_HOPPER_ITEM_TOK);
+        assert_true(it->row_cnt <= TDM_HOPPER_GROUP);
+    }
+}
+
+static void random_batches_keep_what_the_kernel_asks(void **state) {
+    (void)state;
+    static const uint32_t heads[][2] = {{32, 8}, {32, 4}, {32, 32}, {28, 4}, {8, 1}, {9, 3}};
+    static const char *const gpu[] = {"h200", "h100-pcie", "h20", "h100-1g", "h100-3g"};
+    tdm_rng_t rng = {.state = 90};
+    for (uint32_t i = 0; i < 400; i++) {
+        rig_t r;
+        uint32_t h = tdm_rng_below(&rng, TDM_COUNT_OF(heads));
+        hopper_rig(&r, gpu[i % TDM_COUNT_OF(gpu)], heads[h][0], heads[h][1]);
+        r.config.part_float_max = UINT64_C(1) << 32; /* not what is asked here */
+        r.config.shape.head_dim = tdm_rng_below(&rng, 2) ? 64 : 128;
+        uint32_t prefill = tdm_rng_below(&rng, 4);
+        uint32_t decode = tdm_rng_below(&rng, 100);
+        for (uint32_t s = 0; s < prefill; s++) {
+            uint32_t cnt = 1 + tdm_rng_below(&rng, 1500);
+            add_prefill(&r, tdm_rng_below(&rng, 8) ? cnt + draw_kv(&rng) : cnt / 2, cnt);
+        }
+        for (uint32_t s = 0; s < decode; s++) {
+            add_decode(&r, tdm_rng_below(&rng, 10) ? draw_kv(&rng) : 0);
+        }
+        if (prefill + decode == 0) continue;
+        build(&r, TDM_ROUTE_FUSED);
+        assert_int_equal(r.plan.variant, TDM_POD_VARIANT_HOPPER);
+        check_hopper(&r);
+        uint64_t key = r.plan.key;
+        assert_int_equal(build(&r, TDM_ROUTE_FUSED)->key, key);
+        rig_close(&r);
+    }
+}
+
+static uint32_t bar_of(const rig_t *r) {
+    return tdm_pod_variant_gate(&r->config, TDM_POD_VARIANT_HOPPER);
+}
+
+static void what_it_does_not_take_has_a_name(void **state) {
+    (void)state;
+    rig_t r;
+    hopper_rig(&r, "h200", 32, 8);
+    assert_int_equal(bar_of(&r), TDM_REASON_NONE);
+    r.config.gpu.smem_cta = 227 * 1024 - 1;
+    assert_int_equal(bar_of(&r), TDM_FALLBACK_smem_limit);
+    r.config.shape.nhead_kv = 2; /* a group of 16 */
+    assert_int_equal(bar_of(&r), TDM_FALLBACK_group_size);
+    r.config.shape.head_dim = 96;
+    assert_int_equal(bar_of(&r), TDM_FALLBACK_head_dim);
+    r.config.shape.kv_dtype = TDM_POD_E4M3;
+    assert_int_equal(bar_of(&r), TDM_FALLBACK_kv_dtype);
+    r.config.gpu.arch = 100;
+    assert_int_equal(bar_of(&r), TDM_FALLBACK_arch);
+    r.config.variant = TDM_POD_VARIANT_PORTABLE;
+    assert_int_equal(bar_of(&r), TDM_FALLBACK_operator);
+    rig_close(&r);
+}
+
+static void other_devices_get_the_portable_plan(void **state) {
+    (void)state;
+    const char *name;
+    for (uint32_t i = 0; tdm_gpu_known_at(i, &name); i++) {
+        rig_t r;
+        hopper_rig(&r, name, 32, 8);
+        add_prefill(&r, 4096, 512);
+        add_decode(&r, 4096);
+        build(&r, TDM_ROUTE_FUSED);
+        int is_hopper = r.config.gpu.arch == 90;
+        assert_int_equal(r.plan.variant,
+                         is_hopper ? TDM_POD_VARIANT_HOPPER : TDM_POD_VARIANT_PORTABLE);
+        check_cover(&r);
+        rig_close(&r);
+    }
+}
+
+/* Portable items may be whole where partials have no room; Hopper's decode
+   items may not. */
+static void without_room_for_partials_the_portable_plan_comes(void **state) {
+    (void)state;
+    rig_t r;
+    hopper_rig(&r, "h200", 32, 8);
+    r.config.part_float_max = 1;
+    add_prefill(&r, 16384, 512);
+    for (uint32_t i = 0; i < 8; i++) add_decode(&r, 16384);
+    build(&r, TDM_ROUTE_FUSED);
+    assert_int_equal(r.plan.variant, TDM_POD_VARIANT_PORTABLE);
+    assert_int_equal(r.plan.merge_cnt, 0);
+    check_cover(&r);
+    rig_close(&r);
+}
+
+/* Shares follow the batch: more decode, more SMs for it; one kind alone has
+   all.  The time grows with the work. */
+static void shares_follow_the_batch(void **state) {
+    (void)state;
+    uint32_t before = 0;
+    float us = 0.0f;
+    for (uint32_t n = 8; n <= 128; n *= 2) {
+        tdm_hopper_cut_t cut;
+        tdm_hopper_sum_t s = {.sm_cnt = 132,
+                              .nhead_kv = 8,
+                              .head_dim = 128,
+                              .tile_cnt = 22,
+                              .block_max = 256,
+                              .block_cnt = 22 * 250,
+                              .decode_tok = n * UINT64_C(16384)};
+        s.decode_bytes = s.decode_tok * 8 * 512;
+        tdm_hopper_choose(&s, &cut);
+        assert_true(cut.share[TDM_KIND_DECODE] >= before);
+        assert_true(cut.us > us);
+        assert_true(cut.us >= (float)s.decode_bytes / 4.8e6f);
+        before = cut.share[TDM_KIND_DECODE];
+        us = cut.us;
+        s.tile_cnt = s.block_max = 0;
+        s.block_cnt = 0;
+        tdm_hopper_choose(&s, &cut);
+        assert_int_equal(cut.share[TDM_KIND_DECODE], 132);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(random_batches_keep_what_the_kernel_asks),
+        cmocka_unit_test(what_it_does_not_take_has_a_name),
+        cmocka_unit_test(other_devices_get_the_portable_plan),
+        cmocka_unit_test(without_room_for_partials_the_portable_plan_comes),
+        cmocka_unit_test(shares_follow_the_batch),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
