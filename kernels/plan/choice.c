@@ -13,6 +13,10 @@
 #define STREAMS_ROUND_MAX     2u
 #define STREAMS_DECODE_US     150.0f
 
+/* Where the two are predicted within 3 % of each other fused measured faster
+   at every point. */
+#define SERIAL_GAIN 1.03f
+
 static int is_better_on_streams(const work_t *w) {
     float decode_us;
     uint64_t item = 0;
@@ -37,5 +41,5 @@ uint32_t tdm_pod_choose(const work_t *w) {
     (void)tdm_pod_decode_cut(w, TDM_ROUTE_FUSED, &decode_us);
     (void)tdm_pod_prefill_cut(w, TDM_ROUTE_FUSED, decode_us, &p->fused_us);
     if (is_better_on_streams(w)) return TDM_ROUTE_STREAMS;
-    return p->fused_us > p->serial_us ? TDM_ROUTE_SERIAL : TDM_ROUTE_FUSED;
+    return p->fused_us > SERIAL_GAIN * p->serial_us ? TDM_ROUTE_SERIAL : TDM_ROUTE_FUSED;
 }

@@ -21,19 +21,22 @@
 #define DECODE_SPLIT_MAX_FUSED  2048u
 #define DECODE_ROUND_FUSED      4u
 
-/* Pieces of one prefill tile, in key blocks: each item costs 4 to fill its
-   pipeline, and each piece a partial of row * head_dim floats written and
-   read, about 4 more.  Below 16 blocks a piece does not pay. */
-#define PREFILL_SPLIT_MAX  8u
-#define PREFILL_ITEM_COST  4u
-#define PREFILL_SPLIT_COST 4u
-#define PREFILL_BLOCK_MIN  16u
+/* Pieces of one prefill tile: each costs a partial of row * head_dim floats
+   written and read, as long as about 4 key blocks alone and 3 beside decode.
+   Below 16 blocks a piece does not pay. */
+#define PREFILL_SPLIT_MAX    8u
+#define PREFILL_SPLIT_COST   4u
+#define PREFILL_SPLIT_BESIDE 3u
+#define PREFILL_BLOCK_MIN    16u
+#define PREFILL_SPLIT_GAIN   0.985f /* of the time at most: a finer cut must earn its keep */
 
 /* Time of what shares an SM, in that of two prefill CTAs side by side: a
-   prefill CTA beside decode, and one alone; decode beside prefill, in that
-   of decode alone. */
+   prefill CTA beside decode, and one alone.  Those that begin together are
+   one on each SM; of later ones two may meet on one SM while another has
+   none.  Decode beside prefill, in its time alone. */
 #define PREFILL_BESIDE 0.87f
 #define PREFILL_SINGLE 0.72f
+#define PREFILL_LATER  0.9f
 #define DECODE_BESIDE  1.2f
 
 /* Pieces beyond two for each slot measured worse than longer ones: they
@@ -169,7 +172,7 @@ static uint32_t prefill_cut_alone(const work_t *w, uint32_t most, float *us_out)
         least = time;
         best = span;
     }
-    if (us_out) *us_out = (float)(least + PREFILL_ITEM_COST) * block_us(w);
+    if (us_out) *us_out = (float)least * block_us(w);
     return best;
 }
 
@@ -180,18 +183,20 @@ static uint32_t prefill_cut_alone(const work_t *w, uint32_t most, float *us_out)
 typedef struct beside {
     float left;    /* prefill items not begun */
     float work[2]; /* of the item that a half is at; 0: of none */
+    float single;  /* time of an item without a neighbour */
     float decode;  /* left, as long as it takes beside prefill */
 } beside_t;
 
 static void beside_take(beside_t *b, uint32_t half, float item, float slot_half) {
     if (b->work[half] > 0.0f || b->left <= 0.0f) return;
+    b->single = b->single > 0.0f ? PREFILL_LATER : PREFILL_SINGLE;
     b->left -= slot_half;
     b->work[half] = item;
 }
 
 static float beside_time(float item, float cnt, float slot_half, float decode) {
     const float none = 1e30f;
-    beside_t b = {.left = cnt, .work = {0.0f, 0.0f}, .decode = decode};
+    beside_t b = {.left = cnt, .decode = decode};
     float now = 0.0f;
     for (uint32_t i = 0; i < STEP_MAX; i++) {
         int is_decode = b.decode > 0.0f;
@@ -199,8 +204,8 @@ static float beside_time(float item, float cnt, float slot_half, float decode) {
         if (!is_decode) beside_take(&b, 1, item, slot_half);
         int is_on[2] = {b.work[0] > 0.0f, b.work[1] > 0.0f};
         if (!is_on[0] && !is_on[1] && !is_decode) break;
-        float rate[2] = {1.0f, is_on[0] ? 1.0f : 1.0f / PREFILL_SINGLE};
-        if (is_decode || !is_on[1]) rate[0] = 1.0f / (is_decode ? PREFILL_BESIDE : PREFILL_SINGLE);
+        float rate[2] = {1.0f, is_on[0] ? 1.0f : 1.0f / b.single};
+        if (is_decode || !is_on[1]) rate[0] = 1.0f / (is_decode ? PREFILL_BESIDE : b.single);
         float decode_rate = is_on[0] ? 1.0f : DECODE_BESIDE;
         float step = is_decode ? b.decode / decode_rate : none;
         for (uint32_t h = 0; h < 2; h++) {
@@ -222,14 +227,14 @@ static uint32_t prefill_cut_beside(const work_t *w, uint32_t most, float decode_
     uint32_t best = sum->block_max;
     float half = (float)(slot / 2);
     float decode = decode_us * DECODE_BESIDE / block_us(w);
-    float whole = (float)sum->block_cnt / (float)sum->tile_cnt + (float)PREFILL_ITEM_COST;
+    float whole = (float)sum->block_cnt / (float)sum->tile_cnt;
     float least = beside_time(whole, (float)sum->tile_cnt, half, decode);
     for (uint32_t n = 2; n <= most; n *= 2) {
         uint32_t span = (sum->block_max + n - 1) / n;
         if (span < PREFILL_BLOCK_MIN || n * sum->tile_cnt > PIECE_ROUND * (uint64_t)slot) break;
-        float item = (float)(span + PREFILL_SPLIT_COST + PREFILL_ITEM_COST);
+        float item = (float)(span + PREFILL_SPLIT_BESIDE);
         float time = beside_time(item, (float)sum->block_cnt / (float)span, half, decode);
-        if (time >= least * 0.97f) continue; /* a finer cut must earn its keep */
+        if (time >= least * PREFILL_SPLIT_GAIN) continue;
         least = time;
         best = span;
     }

@@ -5,6 +5,12 @@
    device against the prediction in the plan. */
 #include "tests/unit/attention_plan/plan_rig.h"
 
+/* What is asked here is asked of the portable kernels. */
+static void portable_open(rig_t *r, const char *gpu, uint32_t nhead_q, uint32_t nhead_kv) {
+    rig_open(r, gpu, nhead_q, nhead_kv);
+    r->config.variant = TDM_POD_VARIANT_PORTABLE;
+}
+
 /* A prefill chunk at the end of ctx beside decodes of the same context. */
 static const tdm_pod_plan_t *hybrid(rig_t *r, uint32_t ctx, uint32_t chunk, uint32_t batch,
                                     uint32_t route) {
@@ -29,7 +35,7 @@ static void the_planner_takes_the_route_that_measured_best(void **state) {
     };
     for (uint32_t i = 0; i < TDM_COUNT_OF(want); i++) {
         rig_t r;
-        rig_open(&r, "h200", 32, want[i].nhead_kv);
+        portable_open(&r, "h200", 32, want[i].nhead_kv);
         hybrid(&r, want[i].ctx, want[i].chunk, want[i].batch, TDM_POD_ROUTE_AUTO);
         assert_int_equal(r.plan.route, want[i].route);
         int is_fused = want[i].route == TDM_ROUTE_FUSED;
@@ -51,7 +57,7 @@ static void the_choice_follows_the_prediction(void **state) {
         uint32_t gpu = i;
         while (!tdm_gpu_known_at(gpu, &name)) gpu -= 11;
         rig_t r;
-        rig_open(&r, name, 32, 2u << tdm_rng_below(&rng, 5));
+        portable_open(&r, name, 32, 2u << tdm_rng_below(&rng, 5));
         r.config.part_float_max = UINT64_C(1) << 32; /* not what is asked here */
         uint32_t cnt = 1 + tdm_rng_below(&rng, 1u << (1 + tdm_rng_below(&rng, 12)));
         add_prefill(&r, cnt + draw_kv(&rng), cnt);
@@ -59,8 +65,8 @@ static void the_choice_follows_the_prediction(void **state) {
         tdm_pod_plan_t p = *build(&r, TDM_POD_ROUTE_AUTO);
         check_cover(&r);
         assert_true(p.fused_us > 0.0f && p.serial_us > 0.0f);
-        if (p.route == TDM_ROUTE_FUSED) assert_true(p.fused_us <= p.serial_us);
-        if (p.route == TDM_ROUTE_SERIAL) assert_true(p.fused_us > p.serial_us);
+        if (p.route == TDM_ROUTE_FUSED) assert_true(p.fused_us <= 1.03f * p.serial_us);
+        if (p.route == TDM_ROUTE_SERIAL) assert_true(p.fused_us > 1.03f * p.serial_us);
         assert_int_equal(p.reason, p.route == TDM_ROUTE_FUSED ? 0 : TDM_FALLBACK_not_profitable);
         assert_int_equal(build(&r, p.route)->key, p.key);
         assert_int_equal(r.plan.way, p.way);
@@ -74,10 +80,27 @@ static void the_choice_follows_the_prediction(void **state) {
     assert_true(seen[TDM_ROUTE_FUSED] && seen[TDM_ROUTE_STREAMS] && seen[TDM_ROUTE_SERIAL]);
 }
 
+/* 256 tiles on 264 slots, and decode that ends when the first 132 do: whole
+   tiles measured 578 to 667 us, halves 525. */
+static void prefill_is_cut_where_two_late_tiles_might_meet(void **state) {
+    (void)state;
+    static const struct {
+        uint32_t nhead_kv, ctx, chunk, batch, item_cnt;
+    } want[] = {{8, 8192, 1024, 32, 512}, {8, 4096, 1024, 32, 512}, {4, 8192, 1024, 57, 512},
+                {8, 16384, 512, 16, 512}, {32, 4096, 512, 3, 128},  {8, 8192, 1024, 7, 256}};
+    for (uint32_t i = 0; i < TDM_COUNT_OF(want); i++) {
+        rig_t r;
+        portable_open(&r, "h200", 32, want[i].nhead_kv);
+        hybrid(&r, want[i].ctx, want[i].chunk, want[i].batch, TDM_ROUTE_FUSED);
+        assert_int_equal(r.plan.item_cnt[TDM_KIND_PREFILL], want[i].item_cnt);
+        rig_close(&r);
+    }
+}
+
 static void half_a_batch_has_the_route_of_its_kind(void **state) {
     (void)state;
     rig_t r;
-    rig_open(&r, "h200", 32, 8);
+    portable_open(&r, "h200", 32, 8);
     add_prefill(&r, 4096, 512);
     assert_int_equal(build(&r, TDM_POD_ROUTE_AUTO)->route, TDM_ROUTE_PREFILL_ONLY);
     assert_int_equal(r.plan.way, TDM_POD_WAY_PREFILL);
@@ -94,7 +117,7 @@ static void half_a_batch_has_the_route_of_its_kind(void **state) {
 static void decode_items_are_short_beside_prefill(void **state) {
     (void)state;
     rig_t r;
-    rig_open(&r, "h200", 32, 8);
+    portable_open(&r, "h200", 32, 8);
     assert_int_equal(hybrid(&r, 8192, 512, 57, TDM_ROUTE_SERIAL)->decode_split_tok, 4096);
     assert_int_equal(hybrid(&r, 8192, 512, 57, TDM_ROUTE_STREAMS)->decode_split_tok, 4096);
     assert_int_equal(hybrid(&r, 8192, 512, 57, TDM_ROUTE_FUSED)->decode_split_tok, 2048);
@@ -107,7 +130,7 @@ static void decode_items_are_short_beside_prefill(void **state) {
 static void knobs_to_measure_with_are_obeyed(void **state) {
     (void)state;
     rig_t r;
-    rig_open(&r, "h200", 32, 8);
+    portable_open(&r, "h200", 32, 8);
     r.config.prefill_split = 4;
     r.config.decode_split_tok = 512;
     r.config.decode_warp = 1;
@@ -124,6 +147,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_planner_takes_the_route_that_measured_best),
         cmocka_unit_test(the_choice_follows_the_prediction),
+        cmocka_unit_test(prefill_is_cut_where_two_late_tiles_might_meet),
         cmocka_unit_test(half_a_batch_has_the_route_of_its_kind),
         cmocka_unit_test(decode_items_are_short_beside_prefill),
         cmocka_unit_test(knobs_to_measure_with_are_obeyed),
