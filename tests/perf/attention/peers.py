@@ -103,7 +103,7 @@ def in_turn(fns):
     return lambda: next(turn)()
 
 
-def flashinfer_ways(data, p, sets):
+def flashinfer_ways(data, p, sets, missing):
     nq, nkv, chunk, batch = p["nq"], p["nkv"], p["chunk"], p["batch"]
     kv = data.pages(nkv)
     pages, dpages = p["ctx"] // PAGE, p["decode_ctx"] // PAGE
@@ -113,32 +113,52 @@ def flashinfer_ways(data, p, sets):
     last = torch.full((batch,), PAGE, device=DEV, dtype=torch.int32)
     types = {"q_data_type": BF16, "kv_data_type": BF16}
     ways = {}
+
+    def add(name, make):
+        if name in missing:
+            return
+        try:
+            ways.setdefault(name, []).append(make())
+        except Exception as e:
+            missing[name] = f"{type(e).__name__}: {e}"[:200]
+            ways.pop(name, None)
+
+    def prefill(backend, mine):
+        w = flashinfer.BatchPrefillWithPagedKVCacheWrapper(data.space, "HND", backend=backend)
+        w.plan(ints(0, chunk), ints(0, pages), mine, ints(PAGE), nq, nkv, DIM, PAGE, causal=True,
+               **types)
+        return lambda: w.run(qp, kv)
+
+    def unpaged(kp, vp):
+        return lambda: flashinfer.single_prefill_with_kv_cache(qp, kp, vp, causal=True,
+                                                               backend="fa2")
+
+    def decode(is_tensor, theirs):
+        w = flashinfer.BatchDecodeWithPagedKVCacheWrapper(data.space, "HND",
+                                                          use_tensor_cores=is_tensor)
+        w.plan(indptr, theirs, last, nq, nkv, DIM, PAGE, **types)
+        return lambda: w.run(qd, kv)
+
+    def pod(kp, vp, theirs):
+        w = flashinfer.PODWithPagedKVCacheWrapper(data.space, "HND")
+        w.plan(indptr, theirs, last, nq, nkv, DIM, PAGE, **types)
+        return lambda: w.run(qp, kp, vp, qd, kv, causal_p=True, kv_layout_d="HND")
+
     for s in range(sets):
         at = s * (pages + batch * dpages)
         mine, theirs = deck[at:at + pages].clone(), deck[at + pages:at + pages + batch * dpages].clone()
         # One contiguous context of the pool, another each set.
         kp, vp = (x[0].transpose(0, 1).contiguous() for x in data.flat(nkv, 1, p["ctx"], s))
         for backend in ("fa2", "fa3"):
-            w = flashinfer.BatchPrefillWithPagedKVCacheWrapper(data.space, "HND", backend=backend)
-            w.plan(ints(0, chunk), ints(0, pages), mine, ints(PAGE), nq, nkv, DIM, PAGE, causal=True,
-                   **types)
-            ways.setdefault("fi_prefill_" + backend, []).append(lambda w=w: w.run(qp, kv))
-        ways.setdefault("fi_prefill_unpaged", []).append(
-            lambda kp=kp, vp=vp: flashinfer.single_prefill_with_kv_cache(qp, kp, vp, causal=True,
-                                                                         backend="fa2"))
-        for name, is_tensor in (("fi_decode_tc", True), ("fi_decode_cc", False)):
-            w = flashinfer.BatchDecodeWithPagedKVCacheWrapper(data.space, "HND",
-                                                              use_tensor_cores=is_tensor)
-            w.plan(indptr, theirs, last, nq, nkv, DIM, PAGE, **types)
-            ways.setdefault(name, []).append(lambda w=w: w.run(qd, kv))
-        w = flashinfer.PODWithPagedKVCacheWrapper(data.space, "HND")
-        w.plan(indptr, theirs, last, nq, nkv, DIM, PAGE, **types)
-        ways.setdefault("fi_pod", []).append(
-            lambda w=w, kp=kp, vp=vp: w.run(qp, kp, vp, qd, kv, causal_p=True, kv_layout_d="HND"))
+            add("fi_prefill_" + backend, lambda: prefill(backend, mine))
+        add("fi_prefill_unpaged", lambda: unpaged(kp, vp))
+        add("fi_decode_tc", lambda: decode(True, theirs))
+        add("fi_decode_cc", lambda: decode(False, theirs))
+        add("fi_pod", lambda: pod(kp, vp, theirs))
     return ways
 
 
-def torch_ways(data, p, sets):
+def torch_ways(data, p, sets, _):
     nq, nkv, chunk, batch = p["nq"], p["nkv"], p["chunk"], p["batch"]
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.nn.functional import scaled_dot_product_attention as sdpa
@@ -162,7 +182,7 @@ def torch_ways(data, p, sets):
     return ways
 
 
-def fa4_ways(data, p, sets):
+def fa4_ways(data, p, sets, _):
     ways = []
     for s in range(sets):
         k, v = (x.transpose(1, 2).contiguous() for x in data.flat(p["nkv"], 1, p["ctx"], s))
@@ -220,7 +240,7 @@ def main():
         ways = {}
         for make in makers:
             try:
-                for name, fns in make(data, p, sets).items():
+                for name, fns in make(data, p, sets, missing).items():
                     if name not in missing and works(name, fns, missing):
                         ways[name] = in_turn(fns)
             except Exception as e:

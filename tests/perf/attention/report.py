@@ -254,7 +254,7 @@ def figures(rows):
             f"fused with the log of spans over fused without, {len(cost)} points, the better of two "
             f"turns each; most {max(cost):.4f}")
     for r in rows:
-        if r["row"] == "planner" and r["route"] == "auto":
+        if r["row"] == "planner" and r["route"] == "auto" and r.get("variant", 2) == 2:
             put("attention.planner.p50_us", r["p50_us"], "us", "<= 30",
                 f"256 sequences, {r['items']} items, route left to the planner; best of 5 rounds' "
                 f"medians, thread CPU time, {r['left_out']} of {r['samples']} samples switched out and "
@@ -276,6 +276,9 @@ def report(rows, out):
     if of("named"):
         out("## Named points, fused forced (burst), microseconds\n")
         forced_table(of("named"), peers, out)
+        if all("choice" in p for p in of("named")):
+            out("The planner's choice on the same points:\n")
+            choice_table(of("named"), out)
     for name, what in (("grid", "## Grid: fused forced and the planner's choice\n"),
                        ("small", "## Little work\n")):
         if of(name):

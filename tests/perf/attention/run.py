@@ -56,7 +56,8 @@ def find(build, name):
     for base, _, files in os.walk(build):
         if name in files and os.access(os.path.join(base, name), os.X_OK):
             return os.path.join(base, name)
-    sys.exit(f"{name} is not in {build}")
+    print(f"{name} is not in {build}", flush=True)
+    return None
 
 
 def output(*cmd):
@@ -166,11 +167,11 @@ def ncu(out, program):
         out.put({"row": "step", "step": "ncu", "code": -1, "seconds": 0})
         return
     metrics = ncu_metrics()
-    for mode, ways in (("kernel", "prefill,decode,fused"), ("range", "serial,streams_dp,fused")):
+    for mode, ways in (("kernel", "prefill,decode,fused"), ("range", "streams_dp,fused")):
         names = [m for m in metrics if mode == "kernel" or not m.startswith("launch__")]
+        start = ["--profile-from-start", "off"] if mode == "kernel" else []  # a range is its own
         text = out.program("ncu " + mode, 60, "ncu", "--clock-control", "none", "--csv", "--page",
-                           "raw", "--replay-mode", mode, "--profile-from-start", "off", "--metrics",
-                           ",".join(names), program, "--set", "ncu", "--ways", ways, "--profile",
+                           "raw", "--replay-mode", mode, *start, "--metrics", ",".join(names), program, "--set", "ncu", "--ways", ways, "--profile",
                            "--pool", "5")
         labels = re.findall(r"^profile (\S+) (\d+) (\d+) (\d+) (\S+)", text, re.M)
         table = [x for x in text.splitlines() if x.startswith('"')]
@@ -194,6 +195,8 @@ def peers(out, tmp, folder, named):
                     "--no-deps", "--no-compile", "--no-cache-dir", "--target", site, *wheels)
     env = dict(os.environ, PYTHONPATH=site + ":" + os.path.abspath(folder), PYTHONUNBUFFERED="1",
                FLASHINFER_CUDA_ARCH_LIST="9.0a", FLASHINFER_DISABLE_VERSION_CHECK="1")
+    if os.path.isdir(os.path.join(folder, "flashinfer_jit_cache")):
+        env["FLASHINFER_DISABLE_JIT"] = "1"  # what the cache lacks is missing, not compiled here
     path = os.path.join(tmp, "peers.jsonl")
     with open(path, "w", encoding="utf-8") as f:
         out.program("peers", 240, sys.executable, os.path.join(HERE, "peers.py"), named, env=env,
@@ -213,30 +216,33 @@ def main():
     steps = args.steps.split(",")
     os.makedirs(args.out, exist_ok=True)
     program = find(args.build, "perf_attention")
+    nolog, planner = find(args.build, "perf_attention_nolog"), find(args.build, "perf_planner")
+    if not program:
+        return 2
     out = Out(os.path.join(args.out, "attention.jsonl"))
     out.put(run_row(program, args))
     with tempfile.TemporaryDirectory() as tmp:
         base = [program, "--variant", args.variant, "--set"]
         if "named" in steps:
-            measure(out, tmp, "named", 90, *base, "named", "--rounds", "2:4")
+            measure(out, tmp, "named", 90, *base, "named", "--rounds", "2:3")
         if "peers" in steps and args.peers:
             peers(out, tmp, args.peers, os.path.join(tmp, "named.jsonl"))
         if "grid" in steps:
-            measure(out, tmp, "grid", 120, *base, "grid", "--rounds", "1:3", "--within", "0.02")
+            measure(out, tmp, "grid", 120, *base, "grid", "--rounds", "1:2", "--within", "0.02")
         if "small" in steps:
-            measure(out, tmp, "small", 60, *base, "small", "--rounds", "1:3", "--within", "0.02",
+            measure(out, tmp, "small", 60, *base, "small", "--rounds", "1:2", "--within", "0.02",
                     "--pool", "10")
         if "ablate" in steps:
-            measure(out, tmp, "ablate", 60, *base, "ablate", "--rounds", "1:2", "--pool", "10")
+            measure(out, tmp, "ablate", 60, *base, "ablate", "--rounds", "1:1", "--pool", "10")
         if "steady" in steps:
             measure(out, tmp, "steady", 90, *base, "steady", "--rounds", "1:1", "--ways",
                     "serial,fused", "--pool", "10", "--steady", "2")
-        if "overhead" in steps:
-            overhead(out, tmp, program, find(args.build, "perf_attention_nolog"))
-        if "planner" in steps:
+        if "overhead" in steps and nolog:
+            overhead(out, tmp, program, nolog)
+        if "planner" in steps and planner:
             path = os.path.join(tmp, "planner.jsonl")
             with open(path, "w", encoding="utf-8") as f:
-                out.program("planner", 60, find(args.build, "perf_planner"), stdout=f)
+                out.program("planner", 60, planner, stdout=f)
             out.lines(path)
         if "ncu" in steps:
             ncu(out, program)

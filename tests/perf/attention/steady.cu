@@ -63,7 +63,7 @@ int steady_run(bench_t *b, uint32_t i, double seconds, steady_t *out) {
     for (int e = 0; e < 2; e++) OK(cudaEventCreateWithFlags(&done[e], cudaEventDisableTiming));
     uint32_t lot = 0;
     for (double now = warm; begin == 0 || now < begin + seconds * 1e6; now = now_us(), lot++) {
-        if (begin == 0 && now > warm + 0.5e6) {
+        if (begin == 0 && now > warm + 0.3e6) {
             begin = now;
             cnt = 0;
             (void)n.energy(n.device, &mj0);

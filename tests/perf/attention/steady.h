@@ -16,7 +16,7 @@ typedef struct steady {
     double clock_ghz; // of the last launch, by the kernels' own clocks
 } steady_t;
 
-// steady_run loads the card with way i for half a second, then measures for
+// steady_run loads the card with way i for 0.3 s, then measures for
 // `seconds`.  0 where the machine has no NVML.
 int steady_run(bench_t *b, uint32_t i, double seconds, steady_t *out);
 
