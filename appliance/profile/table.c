@@ -14,6 +14,7 @@
 
 #define RATIO_MAX     1e6f /* of a point to the guess: that may be off by anything */
 #define LAW_RATIO     1.3f /* of a point to the law of all points, as far as it spreads */
+#define DOUBT         0.2f /* of one sample's iteration: what the machine did meanwhile */
 #define VARIANT_RATIO 2.0f /* of another variant to fused */
 
 #define CELL_CNT (K * B * H * C) /* entries of one variant */
@@ -118,6 +119,7 @@ static void spread_ratio(float *ratio, uint32_t *queue, uint32_t cnt, const uint
 typedef struct scratch {
     float ratio[TDM_PROFILE_VARIANT_CNT][CELL_CNT];  /* 0: nobody measured it */
     float att_ns[TDM_PROFILE_VARIANT_CNT][CELL_CNT]; /* what was measured */
+    float doubt[TDM_PROFILE_VARIANT_CNT][CELL_CNT];  /* share of an iteration that may be noise */
     float lin_ns[TDM_PROFILE_LIN_CNT];
     uint32_t has_lin[TDM_PROFILE_LIN_CNT];
     uint8_t is_point[CELL_CNT];
@@ -146,6 +148,7 @@ static int point_put(const tdm_profile_point_t *p, tdm_profile_table_t *t, scrat
     uint32_t cell = ((k * B + b) * H + h) * C + c;
     s->ratio[v][cell] = 1.0f;
     s->att_ns[v][cell] = p->ns;
+    s->doubt[v][cell] = DOUBT / sqrtf((float)p->cnt);
     tdm_profile_box_t *box = &t->box[v];
     box->chunk = fmaxf(box->chunk, (float)p->chunk);
     box->depth = fmaxf(box->depth, (float)p->depth);
@@ -190,6 +193,28 @@ static void fill_lin(tdm_profile_table_t *t, const scratch_t *s) {
     lin_monotone(t);
 }
 
+/* lin_of gives what so many tokens cost apart from attention. */
+static float lin_of(const tdm_profile_table_t *t, float tok) {
+    uint32_t i = 0;
+    while (i + 2u < TDM_PROFILE_LIN_CNT && tok >= t->lin_at[i + 1u]) i++;
+    float f = (tok - t->lin_at[i]) / (t->lin_at[i + 1u] - t->lin_at[i]);
+    return t->lin_ns[i] + (t->lin_ns[i + 1u] - t->lin_ns[i]) * f;
+}
+
+/* steady takes the noise off points: a point is what it says beyond the law
+   and the doubt in its iteration's time.  Without this the running maximum
+   would lift every larger cell to the worst disturbance below it. */
+static void steady(const tdm_profile_table_t *t, scratch_t *s, uint32_t v) {
+    const float *cell = &t->att_ns[v][0][0][0][0];
+    for (uint32_t i = 0; i < CELL_CNT; i++) {
+        if (!(s->ratio[v][i] > 0.0f)) continue;
+        float tok = t->chunk_at[i % C] + t->batch_at[i / (C * H) % B];
+        float slack = s->doubt[v][i] * (lin_of(t, tok) + cell[i]);
+        float off = s->att_ns[v][i] - cell[i];
+        s->att_ns[v][i] = cell[i] + copysignf(fmaxf(fabsf(off) - slack, 0.0f), off);
+    }
+}
+
 /* fill_variant: points stand, the rest is the base times the nearest
    ratio.  A ratio to a law is bounded before it spreads: where attention is
    a small part of an iteration its time is mostly noise, and the same noise
@@ -215,6 +240,7 @@ static void fill(tdm_profile_table_t *t, scratch_t *s, const tdm_profile_set_t *
     fill_lin(t, s);
     for (uint32_t v = 0; v < TDM_PROFILE_VARIANT_CNT; v++) {
         if (v > 0 && has_law) memcpy(t->att_ns[v], t->att_ns[0], sizeof t->att_ns[v]);
+        if (has_law && !set->is_model) steady(t, s, v);
         fill_variant(t, s, v, !has_law ? RATIO_MAX : v == 0 ? LAW_RATIO : VARIANT_RATIO);
     }
 }

@@ -14,7 +14,8 @@
    the axes.  So the guess gives the shape of the curve and the points its
    height.  Where fused has enough points, their own law (fit.h) takes the
    place of the guess, and the finished fused table that of the other
-   variants: a few points tell by how much they differ.  lin is straight between its points.
+   variants: a few points tell by how much they differ, beyond what few
+   samples may be off.  lin is straight between its points.
    Monotone: an entry is at least its neighbour with less work; noise in a point can then never make
    more work look cheaper.  The box of a variant is what its points span; beyond it the scheduler
    knows that it extrapolates.

@@ -203,6 +203,33 @@ static void enough_points_give_their_own_law(void **state) {
     }
 }
 
+/* One point of a law was disturbed: it must not lift every larger cell; but
+   where points agree that the law is wrong, they are believed. */
+static void a_disturbed_point_does_not_lift_the_table(void **state) {
+    (void)state;
+    static tdm_profile_point_t point[64];
+    tdm_profile_set_t s = {.point = point, .split_max = 1};
+    static const uint32_t chunk[] = {16, 64, 256, 512}, batch[] = {1, 4, 16, 64};
+    point[s.point_cnt++] = (tdm_profile_point_t){TDM_PROFILE_LIN, 1, 0, 0, 0, 3, 2e7f, 1.1f};
+    point[s.point_cnt++] = (tdm_profile_point_t){TDM_PROFILE_LIN, 512, 0, 0, 0, 3, 2e9f, 1.1f};
+    for (uint32_t i = 0; i < 16; i++) {
+        uint32_t c = chunk[i % 4], b = batch[i / 4];
+        point[s.point_cnt++] = (tdm_profile_point_t){TDM_PROFILE_FUSED,          c,   0, b, 0, 3,
+                                                     (float)(2e5 * c + 1e6 * b), 1.1f};
+    }
+    point[3].ns += 3e7f; /* (64, 1): a tenth of its iteration of 300 ms */
+    tdm_profile_t rows = rows_of(1e6, 4e6, 2.0, 40.0);
+    assert_int_equal(tdm_profile_build(&s, &rows, &table, NULL), TDM_OK);
+    tdm_load_t load = load_of(64, 0, 4, 0);
+    double got = tdm_table_attention_ns(&table, 0, &load), want = 2e5 * 64 + 4e6;
+    assert_true(got > 0.6 * want && got < 1.4 * want);
+    for (uint32_t i = 2; i < s.point_cnt; i++) /* now all with 64 or more take 400 ms more */
+        if (point[i].chunk >= 64) point[i].ns = (float)(4e8 + 2e5 * point[i].chunk);
+    assert_int_equal(tdm_profile_build(&s, &rows, &table, NULL), TDM_OK);
+    got = tdm_table_attention_ns(&table, 0, &load);
+    assert_true(got > 3.2e8 && got < 4.5e8);
+}
+
 /* --- files ---------------------------------------------------------------- */
 
 static void what_is_written_reads_back_in_both_forms(void **state) {
@@ -309,6 +336,7 @@ int main(void) {
         cmocka_unit_test(points_lift_the_guess_around_them_and_noise_is_straightened),
         cmocka_unit_test(what_was_not_measured_is_outside),
         cmocka_unit_test(enough_points_give_their_own_law),
+        cmocka_unit_test(a_disturbed_point_does_not_lift_the_table),
         cmocka_unit_test(what_is_written_reads_back_in_both_forms),
         cmocka_unit_test(nonsense_is_refused_and_changes_nothing),
         cmocka_unit_test(a_compact_file_with_any_bit_changed_is_refused),
