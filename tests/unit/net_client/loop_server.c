@@ -245,7 +245,12 @@ loop_server_t *loop_server_start(uint16_t port, const char *cert_file, const cha
                               .exchange_max = SLOT_MAX,
                               .body_max = BODY_MAX,
                               .server = "tandem/test",
-                              .tile = {s, on_open, on_ready, on_gone, on_closed, on_sent}};
+                              .tile = {.ctx = s,
+                                       .exchange_open = on_open,
+                                       .exchange_ready = on_ready,
+                                       .exchange_gone = on_gone,
+                                       .exchange_closed = on_closed,
+                                       .record_sent = on_sent}};
     s->h3_mem = take(tdm_h3_footprint(&h3_cfg));
     TDM_CHECK(tdm_h3_create(s->h3_mem, &h3_cfg, &s->h3, &err) == TDM_OK);
     tdm_quic_config_t quic_cfg = {.connection_max = 64,

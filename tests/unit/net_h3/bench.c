@@ -137,7 +137,12 @@ void bench_open(bench_t *b) {
                            .exchange_max = BENCH_SLOT_CNT,
                            .body_max = BENCH_BODY_MAX,
                            .header_max = 2048,
-                           .tile = {b, on_open, on_ready, on_gone, on_closed, on_sent}};
+                           .tile = {.ctx = b,
+                                    .exchange_open = on_open,
+                                    .exchange_ready = on_ready,
+                                    .exchange_gone = on_gone,
+                                    .exchange_closed = on_closed,
+                                    .record_sent = on_sent}};
     assert_int_equal(posix_memalign(&b->h3_mem, 64, tdm_h3_footprint(&cfg)), 0);
     assert_int_equal(tdm_h3_create(b->h3_mem, &cfg, &b->h3, &err), TDM_OK);
     b->app = tdm_h3_app(b->h3);

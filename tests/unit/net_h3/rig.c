@@ -230,7 +230,12 @@ static void open_server(rig_t *r, const rig_config_t *cfg) {
         .header_max = 4096,
         .request_timeout_ns = cfg->request_timeout_ns,
         .server = "tandem/test",
-        .tile = {r, on_open, on_ready, on_gone, on_closed, on_sent},
+        .tile = {.ctx = r,
+                 .exchange_open = on_open,
+                 .exchange_ready = on_ready,
+                 .exchange_gone = on_gone,
+                 .exchange_closed = on_closed,
+                 .record_sent = on_sent},
     };
     r->h3_mem = take(tdm_h3_footprint(&h3_cfg));
     if (tdm_h3_create(r->h3_mem, &h3_cfg, &r->h3, &err) != TDM_OK) fail_msg("%s", err.text);
