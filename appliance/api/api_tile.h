@@ -54,15 +54,17 @@ typedef struct tdm_api_tile tdm_api_tile_t;
 /* --- what the appliance says of itself ------------------------------- */
 
 /* tdm_vitals_t is one word set shared by boot and all api tiles.
-   Readiness: refusal is 0, and nothing is pending or something moved
-   within stall_max_ns.  Relaxed atomics, each word by itself, but for pair
-   V1: the time of a verdict is there before it counts as pending. */
+   Readiness: refusal is 0, nothing is pending or something moved within
+   stall_max_ns, and the data port is not stuck.  Relaxed atomics, each
+   word by itself, but for pair V1: the time of a verdict is there before
+   it counts as pending. */
 typedef struct tdm_vitals {
     uint32_t refusal;     /* 0 serving, else TDM_REFUSE_starting, _draining or _executor_down;
                              boot and the supervisor write */
     uint32_t pending_cnt; /* requests between verdict and END; api tiles write */
     int64_t progress_ns;  /* newest verdict or token of any request, or end of an iteration;
                              api tiles and boot write */
+    uint32_t is_port_stuck; /* the data port takes no frames; boot writes */
 } tdm_vitals_t;
 
 /* tdm_api_document_fn fills buf with a document for GET path, and returns

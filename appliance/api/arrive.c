@@ -175,6 +175,7 @@ static const char *readiness(const tdm_api_tile_t *t, uint16_t *status) {
     *status = 503;
     if (refusal) return tdm_reason_name((tdm_reason_t)refusal);
     if (pending_cnt > 0 && since_ns > t->config.stall_max_ns) return "stalled";
+    if (tdm_load_relaxed(&v->is_port_stuck)) return "port_stuck";
     *status = 200;
     return "ready";
 }

@@ -199,6 +199,7 @@ static int is_drained(tdm_house_t *h) {
 }
 
 tdm_status_t tdm_house_run(tdm_house_t *h, tdm_error_t *err) {
+                           .net = h->net,
     int64_t give_up_ns = TDM_TIME_NEVER;
     for (;;) {
         int64_t now_ns = tdm_clock_now_ns();

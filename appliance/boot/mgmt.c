@@ -48,6 +48,8 @@ static void watch(tdm_mgmt_t *m, int64_t now_ns) {
     tdm_supervisor_state_t state = tdm_supervisor_poll(m->supervisor, now_ns);
     tdm_store_relaxed(&m->vitals->refusal, refusal(m, state));
     note_progress(m);
+    if (m->net)
+        tdm_store_relaxed(&m->vitals->is_port_stuck, (uint32_t)tdm_net_tile_is_stuck(m->net));
     if (state == TDM_SUPERVISOR_LOADING) say_loading(m);
     if (state == before) return;
     if (state != TDM_SUPERVISOR_SERVING) return;
@@ -74,6 +76,7 @@ static void publish(tdm_mgmt_t *m) {
                  m->supervisor->exit_cnt);
     tdm_count_to(b, TDM_METRIC_log_lines_lost_total, 0, tdm_log_lost_cnt());
     if (m->port) tdm_gauge_set(b, TDM_METRIC_net_link_up, 0, (uint64_t)tdm_port_is_up(m->port));
+    tdm_gauge_set(b, TDM_METRIC_net_tx_stuck, 0, tdm_load_relaxed(&m->vitals->is_port_stuck));
     uint64_t page_sz, total, avail;
     tdm_hugepages_read(&page_sz, &total, &avail);
     tdm_gauge_set(b, TDM_METRIC_hugepages, TDM_LABEL_HUGEPAGE_total, total);

@@ -12,6 +12,7 @@
 #include "appliance/exec/supervisor.h"
 #include "net/http1/http1.h"
 #include "net/port/port.h"
+#include "net/tile/tile.h"
 #include "scheduler/tile/sched_tile.h"
 
 typedef struct tdm_mgmt {
@@ -20,9 +21,10 @@ typedef struct tdm_mgmt {
     const tdm_sched_tile_t *sched;
     tdm_http1_t *http1;
     tdm_vitals_t *vitals;
-    tdm_port_t *port;   /* NULL: none */
-    int64_t watch_ns;   /* next look at the executor */
-    int64_t publish_ns; /* next refresh of gauges */
+    tdm_port_t *port;          /* NULL: none */
+    const tdm_net_tile_t *net; /* NULL: none */
+    int64_t watch_ns;          /* next look at the executor */
+    int64_t publish_ns;        /* next refresh of gauges */
     uint32_t is_draining;
     uint32_t was_ready;
     uint32_t said_permille; /* loading progress already logged */

@@ -161,6 +161,23 @@ static void readiness_is_a_token_lately_or_nothing_pending(void **state) {
     rig_stop(&r);
 }
 
+static void a_port_that_sends_nothing_is_not_ready(void **state) {
+    (void)state;
+    rig_t r;
+    rig_default(&r);
+    rig_start(&r);
+    r.vitals.is_port_stuck = 1;
+    rig_exchange_t *e = rig_get(&r, "/ready");
+    assert_int_equal(e->x.head.status, 503);
+    assert_string_equal(e->text, "{\"status\":\"port_stuck\"}");
+    assert_int_equal(rig_get(&r, "/health")->x.head.status, 200);
+    (void)rig_post(&r, COMP, "{\"prompt\":\"a\"}"); /* the other door still serves */
+    assert_non_null(rig_submit(&r));
+    r.vitals.is_port_stuck = 0;
+    assert_int_equal(rig_get(&r, "/ready")->x.head.status, 200);
+    rig_stop(&r);
+}
+
 /* A probe that is taken in the poll that accepts the first request after a
    long silence. */
 static void readiness_does_not_blame_a_request_just_accepted(void **state) {
@@ -183,6 +200,7 @@ int main(void) {
         cmocka_unit_test(full_tables_and_rings_are_answers),
         cmocka_unit_test(starting_and_draining_refuse_generation),
         cmocka_unit_test(readiness_is_a_token_lately_or_nothing_pending),
+        cmocka_unit_test(a_port_that_sends_nothing_is_not_ready),
         cmocka_unit_test(readiness_does_not_blame_a_request_just_accepted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
