@@ -4,6 +4,8 @@
 #include "appliance/base/atomic.h"
 #include "appliance/base/clock.h"
 
+#include <errno.h>
+#include <sched.h>
 #include <signal.h>
 #include <string.h>
 
@@ -61,10 +63,21 @@ static void *body(void *arg) {
 
 tdm_status_t tdm_tile_start(tdm_tile_t *t, tdm_error_t *err) {
     sigset_t all, old;
+    pthread_attr_t attr;
+    cpu_set_t set;
+    int rc = pthread_attr_init(&attr);
+    if (rc) return tdm_error_set(err, TDM_ERR_IO, "tile %s: %s", t->name, strerror(rc));
+    CPU_ZERO(&set);
+    if (t->pin) CPU_SET(t->pin - 1, &set);
+    if (t->pin) rc = pthread_attr_setaffinity_np(&attr, sizeof set, &set);
     (void)sigfillset(&all);
     (void)pthread_sigmask(SIG_SETMASK, &all, &old);
-    int rc = pthread_create(&t->thread, NULL, body, t);
+    if (!rc) rc = pthread_create(&t->thread, &attr, body, t);
     (void)pthread_sigmask(SIG_SETMASK, &old, NULL);
+    (void)pthread_attr_destroy(&attr);
+    if (rc == EINVAL && t->pin)
+        return tdm_error_set(err, TDM_ERR_INVAL, "tile.cpus: this process has no processor %u",
+                             t->pin - 1);
     if (rc) return tdm_error_set(err, TDM_ERR_IO, "tile %s: %s", t->name, strerror(rc));
     t->has_thread = 1;
     (void)pthread_setname_np(t->thread, t->name);

@@ -23,6 +23,7 @@ typedef struct tdm_tile {
     uint32_t (*poll)(void *ctx, int64_t now_ns);   /* one bounded turn; 0: nothing */
     int64_t (*next_ns)(void *ctx, int64_t now_ns); /* wanted without input; NEVER */
     tdm_poller_t poller;
+    uint32_t pin;       /* one more than the processor it keeps to; 0: any */
     tdm_block_t *block; /* written by this thread alone; NULL: not counted */
     uint32_t label;     /* TDM_LABEL_TILE_* */
     struct {
@@ -40,7 +41,8 @@ typedef struct tdm_tile {
 } tdm_tile_t;
 
 /* tdm_tile_start runs the loop on a thread of its own with all signals
-   blocked.  The struct outlives the thread. */
+   blocked.  The struct outlives the thread.  INVAL where the processor
+   named is none that this process may use. */
 TDM_MUST_USE tdm_status_t tdm_tile_start(tdm_tile_t *t, tdm_error_t *err);
 
 /* tdm_tile_stop ends the loop after its current turn and joins. */

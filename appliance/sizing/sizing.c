@@ -2,6 +2,7 @@
 #include "appliance/sizing/sizing.h"
 
 #include "appliance/base/size.h"
+#include "appliance/sizing/cpus.h"
 
 #include <ctype.h>
 #include <glob.h>
@@ -41,6 +42,8 @@ void tdm_machine_read(tdm_machine_t *machine) {
     name_devices(machine);
     machine->core_cnt = 1;
     if (sched_getaffinity(0, sizeof set, &set) == 0) machine->core_cnt = (uint32_t)CPU_COUNT(&set);
+    uint32_t limit = tdm_cpus_limit("/proc/self/cgroup", "/sys/fs/cgroup");
+    if (limit > 0) machine->core_cnt = TDM_MIN(machine->core_cnt, limit);
     machine->memory_free_sz = UINT64_C(1) << 30;
     FILE *f = fopen("/proc/meminfo", "re");
     char line[128];

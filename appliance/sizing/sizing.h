@@ -11,7 +11,7 @@
 #include "appliance/ring/poll.h"
 
 typedef struct tdm_machine {
-    uint32_t core_cnt;       /* usable by this process */
+    uint32_t core_cnt;       /* usable by this process: affinity and control groups */
     uint64_t memory_free_sz; /* bytes that can be had without swapping */
     char cpu[96];            /* model name of the processor */
     char gpu[96];            /* of the first GPU; empty: the driver shows none */
@@ -26,7 +26,7 @@ typedef struct tdm_sizing {
     tdm_poll_mode_t poll_mode;
 } tdm_sizing_t;
 
-/* tdm_machine_read asks the kernel: affinity, MemAvailable, and the names
+/* tdm_machine_read asks the kernel: affinity, control group, MemAvailable, and the names
    of processor and GPU (/proc/cpuinfo, /proc/driver/nvidia). */
 void tdm_machine_read(tdm_machine_t *machine);
 

@@ -167,6 +167,58 @@ def other_ports_serve():
             assert "xdp" not in run("ip", "-d", "link", "show", "vb").stdout
 
 
+FLOOD = ("import socket; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n"
+         "for _ in range({cnt}): s.sendto(bytes(64), ('{to}', 4433))")
+
+
+def thousands_pass_after_an_overrun():
+    """af_xdp: more frames than its ring holds come while the appliance stands
+    still.  They are counted, and then the whole pool goes round: thousands of
+    requests, no buffer refused by the kernel, no datagram of ours given up."""
+    if not shutil.which("gtlsclient"):
+        sys.exit(77)
+    cnt, flood = 6000, 20000
+    with Peer() as peer, Keyed("af_xdp", {"port.mbufs": 3136}) as a:
+        assert peer.generate(4)
+        a.process.send_signal(signal.SIGSTOP)
+        peer.run(sys.executable, "-c", FLOOD.format(cnt=flood, to=OURS))
+        a.process.send_signal(signal.SIGCONT)
+        a.until(lambda: a.total("tandem_net_drops_total", "nic_missed") > flood // 2)
+        before = a.total("tandem_http_responses_total", "h3")
+        for _ in range(4):
+            r = peer.run("timeout", "60", "gtlsclient", "-q", "-n", str(cnt), "--no-http-dump",
+                         "--exit-on-all-streams-close", OURS, "4433", f"https://{OURS}/health",
+                         check=False)
+            assert r.returncode == 0, (r.returncode, r.stderr[-500:])
+        a.until(lambda: a.total("tandem_http_responses_total", "h3") - before >= 4 * cnt)
+        time.sleep(0.1)
+        sent = a.total("tandem_net_packets_total", "tx")
+        print("frames sent", sent, "missed", a.total("tandem_net_drops_total", "nic_missed"))
+        assert sent > 600
+        for reason in ("nic_error", "no_mbuf", "tx_full"):
+            assert a.total("tandem_net_drops_total", f'"{reason}"') == 0, reason
+        assert peer.generate(4)
+
+
+def tiles_keep_to_their_cpus():
+    """tile.cpus deals processors out: net, scheduler, api; one that is not
+    ours ends the start with its name."""
+    ours = sorted(os.sched_getaffinity(0))
+    with Appliance(BIN, {"tile.cpus": f"{ours[-1]},{ours[0]}"}) as a:
+        where = {}
+        for t in os.listdir(f"/proc/{a.process.pid}/task"):
+            with open(f"/proc/{a.process.pid}/task/{t}/comm", encoding="ascii") as f:
+                where[f.read().strip()] = os.sched_getaffinity(int(t))
+        assert where["net"] == {ours[-1]}, where
+        assert where["sched"] == {ours[0]}, where
+        assert where["api"] == {ours[-1]}, where
+        assert where["tandemd"] == set(ours), where
+    for cpus, word in (("1000", "no processor 1000"), ("0-", "no list of processors")):
+        with Appliance(BIN, {"tile.cpus": cpus}, ready=False) as a:
+            assert a.process.wait(30) not in (0, None)
+            assert word in a.log(), a.log()
+
+
 def a_killed_af_xdp_port_starts_again():
     """SIGKILL leaves an XDP program; the next start takes it off and serves."""
     with Peer() as peer:
