@@ -59,11 +59,11 @@ typedef struct tdm_api_tile tdm_api_tile_t;
    word by itself, but for pair V1: the time of a verdict is there before
    it counts as pending. */
 typedef struct tdm_vitals {
-    uint32_t refusal;     /* 0 serving, else TDM_REFUSE_starting, _draining or _executor_down;
-                             boot and the supervisor write */
-    uint32_t pending_cnt; /* requests between verdict and END; api tiles write */
-    int64_t progress_ns;  /* newest verdict or token of any request, or end of an iteration;
-                             api tiles and boot write */
+    uint32_t refusal;       /* 0 serving, else TDM_REFUSE_starting, _draining or _executor_down;
+                               boot and the supervisor write */
+    uint32_t pending_cnt;   /* requests between verdict and END; api tiles write */
+    int64_t progress_ns;    /* newest verdict or token of any request, or end of an iteration;
+                               api tiles and boot write */
     uint32_t is_port_stuck; /* the data port takes no frames; boot writes */
 } tdm_vitals_t;
 
