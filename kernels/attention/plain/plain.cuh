@@ -21,7 +21,7 @@
 
 #include <cuda_fp8.h>
 
-#include "kernels/attention/portable/careful.cuh"
+#include "kernels/attention/plain/careful.cuh"
 #include "kernels/attention/portable/log.cuh"
 #include "kernels/attention/portable/merge.cuh"
 #include "kernels/attention/portable/paged.cuh"

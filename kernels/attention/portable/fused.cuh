@@ -43,10 +43,8 @@ static __device__ __forceinline__ void pod_add(unsigned long long *to, uint32_t 
 }
 
 // What thread 0 decides for the CTA, and keeps from turn to turn.
-#define POD_AGAIN 2u // a kind: the prefill item of the last turn, carefully
-
 struct pod_turn {
-    uint32_t kind; // TDM_KIND_*, POD_AGAIN, or TDM_TICKET_NONE: leave
+    uint32_t kind; // TDM_KIND_*, or TDM_TICKET_NONE: leave
     uint32_t index;
     uint32_t role;   // sticky: the kind to take from
     uint32_t left;   // sticky: kinds not found empty yet
@@ -86,10 +84,11 @@ static __device__ __forceinline__ void pod_turn_stick(const pod_args_t &a,
     }
 }
 
-// All warps draw and run; or, of a pack, each runs its one item.
+// All warps draw and run; or, of a pack, each runs its one item.  A call of
+// its own: inlined beside prefill, the two would spill each other.
 template <class TR>
-static __device__ __forceinline__ void pod_decode(const pod_args_t &a, uint32_t pack, uint32_t sm,
-                                                  uint32_t smem) {
+static __device__ __noinline__ void pod_decode(const pod_args_t &a, uint32_t pack, uint32_t sm,
+                                               uint32_t smem) {
     const bool is_drawing = pack == TDM_TICKET_NONE;
     const uint32_t warp = threadIdx.x / 32 % TR::WARP;
     uint32_t index = pack * TDM_POD_PACK + warp;
@@ -110,18 +109,6 @@ static __device__ __forceinline__ void pod_decode(const pod_args_t &a, uint32_t 
     pod_add(&a.count->merge, merge);
 }
 
-// A turn that is no plain prefill.  A call of its own: inlined beside
-// prefill, they would spill each other.
-template <class TR>
-static __device__ __noinline__ void pod_other(const pod_args_t &a, uint32_t kind, uint32_t index,
-                                              uint32_t sm, uint32_t smem, const pod_clock *clock) {
-    if (kind == POD_AGAIN) {
-        prefill_again<TR>(a, index, sm, smem, clock);
-    } else {
-        pod_decode<TR>(a, index, sm, smem);
-    }
-}
-
 template <class TR>
 __global__ void __launch_bounds__(TR::THREAD, TR::CTA_SM)
     pod_kernel(const __grid_constant__ pod_args_t a) {
@@ -132,8 +119,8 @@ __global__ void __launch_bounds__(TR::THREAD, TR::CTA_SM)
     if (threadIdx.x == 0) {
         pod_turn_begin(a, reinterpret_cast<const tdm_pod_head_t *>(a.blob), sm, &turn);
     }
-    for (uint32_t kind = TDM_KIND_PREFILL;;) {
-        if (threadIdx.x == 0 && kind != POD_AGAIN) {
+    for (;;) {
+        if (threadIdx.x == 0) {
             turn.clock = pod_clock_now();
             const auto *head = reinterpret_cast<const tdm_pod_head_t *>(a.blob);
             const tdm_ticket_deal_t deal = pod_deal_of(a, head);
@@ -144,14 +131,13 @@ __global__ void __launch_bounds__(TR::THREAD, TR::CTA_SM)
             }
         }
         __syncthreads();
-        if (kind != POD_AGAIN) kind = turn.kind;
+        const uint32_t kind = turn.kind;
         const uint32_t index = turn.index;
         if (kind == TDM_TICKET_NONE) break;
         if (kind == TDM_KIND_PREFILL) {
-            if (prefill_run<TR>(a, index, sm, smem, &turn.clock)) kind = POD_AGAIN;
+            prefill_run<TR>(a, index, sm, smem, &turn.clock);
         } else {
-            pod_other<TR>(a, kind, index, sm, smem, &turn.clock);
-            kind = TDM_KIND_PREFILL; // anything but POD_AGAIN
+            pod_decode<TR>(a, index, sm, smem);
         }
         __syncthreads(); // the turn is done; smem and `turn` are free
     }

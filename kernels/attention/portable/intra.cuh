@@ -134,12 +134,6 @@ static __device__ __forceinline__ void intra_prefill_begin(const pod_args_t &a, 
     ptx_cp_async_commit();
 }
 
-template <class TR>
-static __device__ __noinline__ void intra_again(const pod_args_t &a, uint32_t index, uint32_t sm,
-                                                uint32_t smem, const pod_clock *clock) {
-    prefill_again<TR>(a, index, sm, smem, clock);
-}
-
 // One step: begins an item, or walks a tile, and at the end leaves it and
 // draws another.
 template <class TR>
@@ -162,6 +156,9 @@ static __device__ __forceinline__ void intra_prefill_step(const pod_args_t &a,
                                                        sV + other);
         }
         ptx_cp_async_commit();
+        if (p.tok + TR::KEY > p.rows.limit_min) {
+            prefill_heal<TR>(sK + p.stage, sV + p.stage);
+        }
         float s[TR::MT][TR::KEY / 8][4];
         prefill_scores<TR>(s, smem, sK + p.stage);
         if (p.tok + TR::KEY > p.rows.limit_min) prefill_mask<TR>(s, a, p.index, p.tok);
@@ -171,11 +168,7 @@ static __device__ __forceinline__ void intra_prefill_step(const pod_args_t &a,
         p.tok += TR::KEY;
         if (p.tok < p.kv_end) return;
     }
-    if (prefill_is_spoilt<TR>(p.rows)) {
-        intra_again<TR>(a, p.index, sm, smem, &turn->clock);
-    } else {
-        prefill_leave<TR>(a, p.index, sm, &turn->clock, p.rows);
-    }
+    prefill_leave<TR>(a, p.index, sm, &turn->clock, p.rows);
     intra_prefill_draw<TR>(a, deal, p, turn);
 }
 

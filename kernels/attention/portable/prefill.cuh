@@ -17,12 +17,11 @@
 // what every warp has finished reading.
 //
 // In a tile that reaches past what a row sees, the row's weights are 0, and
-// 0 times an infinity or NaN in V is NaN.  The loop does not look; at its
-// end the CTA looks at its sums (finite V give finite sums), and where one
-// is not finite runs the item again with `careful` tiles, which add V only
-// to rows that see it.  A row that truly sees such a V keeps it.
+// 0 times an infinity or NaN in V is NaN.  So the CTA looks at V of such
+// tiles (few) first: where a token's V is not finite, it becomes zero, and
+// the token's K NaN, which masks as any other score where a row does not see
+// it and makes NaN of a row that does.
 
-#include "kernels/attention/portable/careful.cuh"
 #include "kernels/attention/portable/log.cuh"
 #include "kernels/attention/portable/merge.cuh"
 #include "kernels/attention/portable/paged.cuh"
@@ -93,7 +92,7 @@ template <class TR> struct prefill_rows {
     float o[TR::MT][TR::DIM / 8][4];
     float m[TR::MT][2];
     float l[TR::MT][2];
-    uint32_t limit_min; // keys that the warp's first row sees: below, nothing is masked
+    uint32_t limit_min; // keys that the tile's first row sees: below, nothing is masked
 };
 
 // The warp's first packed row.
@@ -106,8 +105,7 @@ static __device__ __forceinline__ void prefill_begin(prefill_rows<TR> &w,
                                                      const tdm_pod_head_t *head,
                                                      const tdm_attn_seq_t &seq,
                                                      const tdm_pod_item_t &it) {
-    w.limit_min =
-        pod_visible(seq, pod_token_of(it.row + prefill_first_row<TR>(), head->group_magic));
+    w.limit_min = pod_visible(seq, pod_token_of(it.row, head->group_magic));
 #pragma unroll
     for (int i = 0; i < TR::MT; i++) {
 #pragma unroll
@@ -121,6 +119,25 @@ static __device__ __forceinline__ void prefill_begin(prefill_rows<TR> &w,
             for (int c = 0; c < 4; c++) w.o[i][n][c] = 0.0f;
         }
     }
+}
+
+// Of a tile that some row does not see whole: tokens whose V is not finite
+// get V 0 and K NaN.  With one stage V is waited for.  All threads of the
+// CTA, which have seen the tile land.
+template <class TR> static __device__ __forceinline__ void prefill_heal(uint32_t sK, uint32_t sV) {
+    if constexpr (TR::STAGE == 1) {
+        ptx_cp_async_wait<0>();
+        prefill_barrier<TR>();
+    }
+#pragma unroll 1
+    for (int i = threadIdx.x; i < TR::KEY * TR::CHUNK; i += TR::THREAD) {
+        const uint4 v = ptx_ld_shared_128(sV + i * 16); // the order within a row is as it is
+        if (!pod_is_finite<typename TR::elem>(v)) {
+            ptx_st_shared_128(sV + i * 16, make_uint4(0, 0, 0, 0));
+            ptx_st_shared_128(sK + i * 16, make_uint4(~0u, ~0u, ~0u, ~0u)); // NaN of either type
+        }
+    }
+    prefill_barrier<TR>();
 }
 
 // s = Q K^T of one tile.
@@ -256,27 +273,6 @@ static __device__ __forceinline__ void prefill_end(const pod_args_t &a, const po
     }
 }
 
-// O += P V of a tile that reaches past what some rows see.
-template <class TR>
-static __device__ __forceinline__ void prefill_values_careful(
-    const pod_args_t &a, uint32_t index, uint32_t tok, const float (&s)[TR::MT][TR::KEY / 8][4],
-    uint32_t sV, prefill_rows<TR> &w) {
-    const pod_blob blob = pod_blob_of(a.blob);
-    const tdm_pod_item_t it = blob.item[TDM_KIND_PREFILL][index];
-    const tdm_attn_seq_t seq = blob.seq[it.seq];
-    uint32_t seen[TR::MT][2];
-#pragma unroll
-    for (int i = 0; i < TR::MT; i++) {
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            uint32_t p = it.row + prefill_first_row<TR>() + i * 16 + h * 8 + threadIdx.x % 32 / 4;
-            uint32_t limit = pod_visible(seq, pod_token_of(p, blob.head->group_magic));
-            seen[i][h] = limit > tok ? limit - tok : 0;
-        }
-    }
-    pod_values_careful<typename TR::elem, TR::MT, TR::KEY, TR::DIM, TR::ROW_SZ>(s, seen, sV, w.o);
-}
-
 // Writes what came of the item, counts it and logs it.  The item is read
 // anew: holding it through the loop would cost registers.
 template <class TR>
@@ -294,28 +290,15 @@ static __device__ __forceinline__ void prefill_leave(const pod_args_t &a, uint32
     pod_log(a, index, TDM_KIND_PREFILL, sm, TR::WARP, *clock);
 }
 
-// Whether a sum of this CTA is not finite; all its threads get the answer.
-template <class TR> static __device__ __forceinline__ int prefill_is_spoilt(prefill_rows<TR> &w) {
-    float sum = 0.0f; // 0 * x is 0, or NaN
-#pragma unroll
-    for (int i = 0; i < TR::MT; i++) {
-#pragma unroll
-        for (int n = 0; n < TR::DIM / 8; n++) {
-#pragma unroll
-            for (int c = 0; c < 4; c++) sum = fmaf(w.o[i][n][c], 0.0f, sum);
-        }
-    }
-    return ptx_bar_or<POD_PREFILL_BAR, TR::THREAD>(!(sum == 0.0f));
-}
-
-// Walks the keys of prefill item `index`; all threads of the CTA, smem being
-// TR::SMEM_SZ bytes that nobody else uses.
-template <class TR, bool IS_CAREFUL>
-static __device__ __forceinline__ void prefill_walk(const pod_args_t &a, uint32_t index,
-                                                    uint32_t smem, prefill_rows<TR> &w) {
+// Runs prefill item `index`; all threads of the CTA, smem being
+// TR::SMEM_SZ bytes that nobody else uses.  *clock is when thread 0 began.
+template <class TR>
+static __device__ __forceinline__ void prefill_run(const pod_args_t &a, uint32_t index, uint32_t sm,
+                                                   uint32_t smem, const pod_clock *clock) {
     const uint32_t sQ = smem;
     const uint32_t sK = sQ + TR::Q_SZ;
     const uint32_t sV = sK + TR::STAGE * TR::KV_SZ;
+    prefill_rows<TR> w;
     pod_paged paged;
     uint32_t tok;
     uint32_t kv_end;
@@ -351,6 +334,7 @@ static __device__ __forceinline__ void prefill_walk(const pod_args_t &a, uint32_
         }
         ptx_cp_async_commit();
 
+        if (tok + TR::KEY > w.limit_min) prefill_heal<TR>(sK + stage, sV + stage);
         float s[TR::MT][TR::KEY / 8][4];
         prefill_scores<TR>(s, sQ, sK + stage);
         if constexpr (TR::STAGE == 1) {
@@ -359,39 +343,12 @@ static __device__ __forceinline__ void prefill_walk(const pod_args_t &a, uint32_
             if (is_more) prefill_load_kv<TR, PREFILL_K>(a, paged, tok + TR::KEY, sK, sV);
             ptx_cp_async_commit();
         }
-        const bool is_masked = tok + TR::KEY > w.limit_min;
-        if (is_masked) prefill_mask<TR>(s, a, index, tok);
+        if (tok + TR::KEY > w.limit_min) prefill_mask<TR>(s, a, index, tok);
         prefill_softmax<TR>(w, s, a.scale_lg2);
-        if (IS_CAREFUL && is_masked) {
-            prefill_values_careful<TR>(a, index, tok, s, sV + stage, w);
-        } else {
-            prefill_values<TR>(w, s, sV + stage);
-        }
+        prefill_values<TR>(w, s, sV + stage);
         if (TR::STAGE > 1) stage ^= TR::KV_SZ;
     }
-}
-
-// The item again, where an infinity or NaN of V came into its sums.
-template <class TR>
-static __device__ __forceinline__ void prefill_again(const pod_args_t &a, uint32_t index,
-                                                     uint32_t sm, uint32_t smem,
-                                                     const pod_clock *clock) {
-    prefill_rows<TR> w;
-    prefill_walk<TR, true>(a, index, smem, w);
     prefill_leave<TR>(a, index, sm, clock, w);
-}
-
-// Runs prefill item `index`; all threads of the CTA.  *clock is when thread
-// 0 began.  Returns 1 to all where nothing was written and prefill_again
-// must run.
-template <class TR>
-static __device__ __forceinline__ int prefill_run(const pod_args_t &a, uint32_t index, uint32_t sm,
-                                                  uint32_t smem, const pod_clock *clock) {
-    prefill_rows<TR> w;
-    prefill_walk<TR, false>(a, index, smem, w);
-    int is_spoilt = prefill_is_spoilt<TR>(w);
-    if (!is_spoilt) prefill_leave<TR>(a, index, sm, clock, w);
-    return is_spoilt;
 }
 
 #endif // TDM_KERNELS_ATTENTION_PORTABLE_PREFILL_CUH

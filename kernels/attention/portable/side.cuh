@@ -25,9 +25,7 @@ static __device__ __forceinline__ void side_prefill(const pod_args_t &a,
         prefill_barrier<TR>();
         const uint32_t index = turn->index;
         if (index == TDM_TICKET_NONE) return;
-        if (prefill_run<TR>(a, index, sm, smem, &turn->clock)) {
-            pod_other<TR>(a, POD_AGAIN, index, sm, smem, &turn->clock);
-        }
+        prefill_run<TR>(a, index, sm, smem, &turn->clock);
         prefill_barrier<TR>(); // smem and `turn` are free
     }
 }
@@ -46,7 +44,7 @@ __global__ void __launch_bounds__(2 * TR::THREAD, 1)
     if (threadIdx.x < TR::THREAD) {
         side_prefill<TR>(a, deal, sm, smem, &turn);
     } else {
-        pod_other<TR>(a, TDM_KIND_DECODE, TDM_TICKET_NONE, sm, smem + TR::SMEM_SZ, nullptr);
+        pod_decode<TR>(a, TDM_TICKET_NONE, sm, smem + TR::SMEM_SZ);
     }
     __syncthreads();
     if (threadIdx.x == 0) tdm_ticket_leave(a.ticket, a.drawn, a.smid_cnt, gridDim.x);

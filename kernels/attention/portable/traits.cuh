@@ -17,6 +17,8 @@
 
 #include "kernels/attention/portable/args.cuh"
 
+#include <type_traits>
+
 template <typename T, int DIM_, int ROW_, int KEY_, int STAGE_, int CTA_SM_> struct pod_traits {
     using elem = T;
     static constexpr int DIM = DIM_;
@@ -51,6 +53,17 @@ template <> __device__ __forceinline__ uint32_t pod_pack<__nv_bfloat16>(float lo
 template <> __device__ __forceinline__ uint32_t pod_pack<__half>(float lo, float hi) {
     __half2 v = __floats2half2_rn(lo, hi);
     return *reinterpret_cast<uint32_t *>(&v);
+}
+
+// Whether eight elements are finite: an exponent of all ones, plus one in
+// its last place, carries into the sign's.
+template <typename T> __device__ __forceinline__ bool pod_is_finite(const uint4 &v) {
+    constexpr bool IS_HALF = std::is_same<T, __half>::value;
+    constexpr uint32_t MASK = IS_HALF ? 0x7c007c00u : 0x7f807f80u;
+    constexpr uint32_t ONE = IS_HALF ? 0x04000400u : 0x00800080u;
+    uint32_t carry =
+        ((v.x & MASK) + ONE) | ((v.y & MASK) + ONE) | ((v.z & MASK) + ONE) | ((v.w & MASK) + ONE);
+    return (carry & 0x80008000u) == 0;
 }
 
 // Two elements as floats, lower half first.

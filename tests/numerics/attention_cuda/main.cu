@@ -219,6 +219,7 @@ static void graph(uint32_t cnt, uint64_t seed, uint32_t variant, uint32_t way) {
         world_requery(&w[0], seed + i, stream);
         WORLD_OK(cudaStreamSynchronize(stream));
         world_spoil(&w[0]);
+        WORLD_OK(cudaDeviceSynchronize()); // it is of another stream
         WORLD_OK(tdm_pod_launch(r.pod, &plan[i], &layer, TDM_POD_WAY_SERIAL, 0, stream));
         hash[i] = world_hash(&w[0], stream);
     }

@@ -47,6 +47,7 @@ template <typename T, typename KV> static __global__ void oracle_kernel(world_t 
     }
     double top = -INFINITY, sum = 0.0, most = 0.0, fa_sum = 0.0;
     const float lg2 = w.scale * 1.44269504f * static_cast<float>(k_scale);
+    int is_hot = 0;
     float base = 0.0f; // the largest, in base-2 units, as float32 holds it
     for (int pass = 0; pass < 2; pass++) {
         if (pass && visible > 0) {
@@ -78,6 +79,7 @@ template <typename T, typename KV> static __global__ void oracle_kernel(world_t 
                 o[i] += weight * y;
                 fa[i] += rounded * y;
                 if (isfinite(y)) most = fmax(most, fabs(y));
+                is_hot |= !isfinite(y);
             }
         }
     }
@@ -88,9 +90,10 @@ template <typename T, typename KV> static __global__ void oracle_kernel(world_t 
         w.ref[at * dim + i * 32 + lane] = y;
         w.ref_fa[at * dim + i * 32 + lane] = static_cast<float>(value_of(value_from<T>(z)));
     }
+    is_hot = __any_sync(~0u, is_hot);
     if (lane) return;
     w.ref_lse[at] = visible > 0 ? top + log(sum) : -INFINITY;
-    w.ref_top[at] = most * v_scale;
+    w.ref_top[at] = is_hot ? INFINITY : most * v_scale;
 }
 
 template <typename T, typename KV> static void run_oracle(world_t *w) {
@@ -115,7 +118,8 @@ struct error_sums {
 };
 
 // An element of the oracle that is not finite must be so in the output, and
-// none other may be.
+// of other rows than its own none may be: a row that sees a V which is not
+// finite may be NaN throughout.
 template <typename T, typename KV>
 static __global__ void compare_kernel(world_t w, double eps, error_sums *e) {
     uint64_t cells = static_cast<uint64_t>(w.row_cnt) * w.shape.nhead_q;
@@ -126,7 +130,9 @@ static __global__ void compare_kernel(world_t w, double eps, error_sums *e) {
     for (uint64_t i = at; i < cells * w.shape.head_dim; i += step) {
         double x = value_of(static_cast<const T *>(w.out)[i]);
         double d = x - w.ref[i];
-        if (isfinite(x) != isfinite(w.ref[i])) bad++;
+        bool is_hot = isinf(w.ref_top[i / w.shape.head_dim]);
+        if (isfinite(x) != isfinite(w.ref[i])) bad += !is_hot || isfinite(x);
+        if (is_hot) continue;
         if (!isfinite(x) || !isfinite(w.ref[i])) continue;
         double f = static_cast<double>(w.ref_fa[i]) - w.ref[i];
         cnt++;
@@ -138,7 +144,8 @@ static __global__ void compare_kernel(world_t w, double eps, error_sums *e) {
     for (uint64_t i = at; i < cells; i += step) {
         double x = static_cast<double>(w.lse[i]);
         if (!isfinite(w.ref_lse[i]) || !isfinite(x)) {
-            bad += !(isnan(x) && isnan(w.ref_lse[i])) && x != w.ref_lse[i];
+            bool is_free = isnan(w.ref_lse[i]) || isinf(w.ref_top[i]);
+            bad += !(isnan(x) && is_free) && x != w.ref_lse[i];
         } else {
             double room = 1e-3 + fabs(w.ref_lse[i]) / (1 << 21);
             lse = fmax(lse, fabs(x - w.ref_lse[i]) / room);

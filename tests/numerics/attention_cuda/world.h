@@ -55,7 +55,7 @@ typedef struct world {
     uint32_t *table;
     double *ref;     // [row][head][dim]
     double *ref_lse; // [row][head]
-    double *ref_top; // [row][head] largest |V| that the row sees
+    double *ref_top; // [row][head] largest |V| that the row sees; +inf: one is not finite
     float *ref_fa;   // [row][head][dim] with the roundings that cannot be avoided (oracle.cu)
     tdm_attn_seq_t *dev_seq;
 } world_t;

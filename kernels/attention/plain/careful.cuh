@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef TDM_KERNELS_ATTENTION_PORTABLE_CAREFUL_CUH
-#define TDM_KERNELS_ATTENTION_PORTABLE_CAREFUL_CUH
+#ifndef TDM_KERNELS_ATTENTION_PLAIN_CAREFUL_CUH
+#define TDM_KERNELS_ATTENTION_PLAIN_CAREFUL_CUH
 
 // O += P V without the tensor cores, key by key, into the rows that see the
 // key and no others.  For the few tiles in which a row's weight is 0 because
@@ -51,4 +51,4 @@ static __device__ __forceinline__ void pod_values_careful(const float (&s)[MT][K
     }
 }
 
-#endif // TDM_KERNELS_ATTENTION_PORTABLE_CAREFUL_CUH
+#endif // TDM_KERNELS_ATTENTION_PLAIN_CAREFUL_CUH
