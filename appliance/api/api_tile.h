@@ -147,6 +147,7 @@ typedef struct tdm_api_wires {
     const struct tdm_auth *auth;        /* NULL or empty: open for trusted peers only */
     tdm_vitals_t *vitals;               /* shared by all api tiles */
     struct tdm_block *block;            /* this tile's own */
+    struct tdm_flight_ring *flight;     /* of hops, this tile's own; NULL: none */
     tdm_api_document_fn *document;      /* NULL: no documents */
     void *document_ctx;
 } tdm_api_wires_t;

@@ -18,6 +18,7 @@ static void set_pending(tdm_api_tile_t *t, tdm_slot_t *s, int is_pending) {
 
 static void on_accepted(tdm_api_tile_t *t, tdm_slot_t *s, const tdm_event_t *e) {
     s->state = TDM_SLOT_RUNNING;
+    tdm_slot_hop(t, s, TDM_HOP_ACCEPTED, t->now_ns, e);
     s->cached_cnt = e->cached_cnt;
     set_pending(t, s, 1);
     tdm_store_relaxed(&t->stats.accept_cnt, t->stats.accept_cnt + 1);
@@ -32,6 +33,7 @@ static void on_accepted(tdm_api_tile_t *t, tdm_slot_t *s, const tdm_event_t *e) 
 
 static void on_refused(tdm_api_tile_t *t, tdm_slot_t *s, const tdm_event_t *e) {
     uint32_t call = s->call;
+    tdm_slot_hop(t, s, TDM_HOP_REFUSED, t->now_ns, e);
     tdm_slot_free(t, s);
     if (call == TDM_NONE) return;
     int is_refusal = e->reason < TDM_REASON_CNT && tdm_reason_http((tdm_reason_t)e->reason) > 0;
@@ -67,6 +69,8 @@ static void on_token(tdm_api_tile_t *t, tdm_slot_t *s, const tdm_event_t *e) {
         s->first_ns = e->iteration_ns;
         tdm_observe_ns(t->wires.block, TDM_METRIC_prefill_seconds, s->request.slo_class,
                        e->iteration_ns - e->start_ns);
+        tdm_slot_hop(t, s, TDM_HOP_STARTED, e->start_ns, NULL);
+        tdm_slot_hop(t, s, TDM_HOP_FIRST, e->iteration_ns, NULL);
     }
     s->last_ns = e->iteration_ns;
     if (s->call == TDM_NONE) {
@@ -90,6 +94,8 @@ static void on_end(tdm_api_tile_t *t, tdm_slot_t *s, const tdm_event_t *e) {
     s->state = TDM_SLOT_ENDED;
     s->finish = e->finish;
     s->reason = e->reason;
+    if (s->last_ns != 0) tdm_slot_hop(t, s, TDM_HOP_LAST, s->last_ns, NULL);
+    tdm_slot_hop(t, s, TDM_HOP_ENDED, t->now_ns, e);
     if (s->call == TDM_NONE) {
         tdm_slot_free(t, s);
         return;

@@ -174,6 +174,9 @@ static int submit(draft_t *d, tdm_slot_t *s) {
         return tdm_refuse(&d->refusal, TDM_REFUSE_queue_full, "");
     }
     tie(d, s);
+    s->door_kind = x->door_kind;
+    tdm_slot_hop(t, s, TDM_HOP_ARRIVED, x->first_byte_ns, NULL);
+    tdm_slot_hop(t, s, TDM_HOP_SUBMITTED, t->now_ns, NULL);
     tdm_store_relaxed(&t->stats.submit_cnt, t->stats.submit_cnt + 1);
     tdm_observe_ns(t->wires.block, TDM_METRIC_ingest_seconds,
                    tdm_label_of_api((tdm_endpoint_t)d->c->endpoint), t->now_ns - x->first_byte_ns);

@@ -9,6 +9,7 @@
      request.c  a body: fields, ids, a slot, the submit
      event.c    the scheduler's words
      reply.c    tokens to bytes, as far as the pipe takes them
+     hop.c      what the flight recorder hears
 
    A call is OPEN from arrival to its END word.  A slot:
 
@@ -32,6 +33,7 @@
 #include "appliance/ring/pipe.h"
 #include "appliance/ring/ring.h"
 #include "telemetry/block/block.h"
+#include "telemetry/flight/flight.h"
 
 #define TDM_NONE UINT32_MAX
 
@@ -106,6 +108,7 @@ typedef struct tdm_slot {
     uint16_t finish;      /* tdm_finish_t */
     uint16_t reason;      /* tdm_reason_t, of finish ERROR */
     uint16_t is_first_sent;
+    uint16_t door_kind; /* tdm_door_kind_t */
     int64_t created_s;
     int64_t start_ns; /* first plan that worked on it, with the first token */
     int64_t first_ns; /* end of the iteration of its first token; 0: none yet */
@@ -196,6 +199,11 @@ void tdm_slot_ready(tdm_api_tile_t *t, tdm_slot_t *s);
 /* tdm_slot_control asks for a control word, once per kind and slot. */
 void tdm_slot_control(tdm_api_tile_t *t, tdm_slot_t *s, tdm_control_kind_t kind);
 int tdm_slot_push_controls(tdm_api_tile_t *t, tdm_slot_t *s);
+
+/* tdm_slot_hop records a hop of the slot's request; e is the scheduler's
+   word that tells of it, or NULL. */
+void tdm_slot_hop(tdm_api_tile_t *t, const tdm_slot_t *s, tdm_flight_hop_kind_t kind, int64_t at_ns,
+                  const tdm_event_t *e);
 
 /* --- the parts of a poll ---------------------------------------------- */
 

@@ -181,11 +181,12 @@ tdm_status_t tdm_house_open(tdm_house_t *h, const tdm_config_t *config, const ch
     h->version = version;
     (void)snprintf(h->server, sizeof h->server, "tandem/%s", version);
     h->start_ns = tdm_clock_now_ns();
-    h->channel.exec_bell.fd = h->channel.sched_bell.fd = -1;
+    h->channel.exec_bell.fd = h->channel.sched_bell.fd = h->flight.fd = -1;
     tdm_status_t st = open_model(h, err);
     if (st == TDM_OK) st = open_keys(h, err);
     if (st == TDM_OK) st = open_channel(h, err);
     if (st == TDM_OK) st = open_wires(h, err);
+    if (st == TDM_OK) tdm_house_open_flight(h);
     if (st == TDM_OK) st = tdm_house_open_tiles(h, err);
     if (st == TDM_OK) st = open_http1(h, err);
     if (st == TDM_OK) st = start_tiles(h, err);
@@ -262,6 +263,7 @@ void tdm_house_close(tdm_house_t *h) {
     if (h->http1) tdm_http1_close(h->http1);
     tdm_pages_close(&h->pages);
     tdm_house_close_tiles(h);
+    tdm_flight_close(&h->flight);
     tdm_wires_close(&h->wires);
     tdm_channel_close(&h->channel);
     tdm_tokenizer_close(h->tokenizer);

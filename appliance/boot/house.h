@@ -27,6 +27,7 @@
 #include "net/port/port.h"
 #include "net/tile/tile.h"
 #include "scheduler/tile/sched_tile.h"
+#include "telemetry/flight/file.h"
 
 typedef struct tdm_house {
     const tdm_config_t *config;
@@ -50,6 +51,8 @@ typedef struct tdm_house {
     char exec_program[512];
 
     tdm_wires_t wires;
+    tdm_flight_file_t flight; /* mem NULL: none */
+    tdm_flight_ring_t flight_ring[TDM_FLIGHT_RING_MAX];
     tdm_vitals_t vitals;
     tdm_arena_t tables;           /* memory of the tiles */
     tdm_profile_table_t *profile; /* measured, NULL: guessed; free() */

@@ -27,6 +27,15 @@ void tdm_house_drain_tiles(tdm_house_t *h);
 /* tdm_house_close_tiles undoes open, after the threads stopped. */
 void tdm_house_close_tiles(tdm_house_t *h);
 
+/* --- house_flight.c ---------------------------------------------------- */
+
+/* tdm_house_open_flight makes the flight recorder, or says why not. */
+void tdm_house_open_flight(tdm_house_t *h);
+
+/* tdm_house_flight_ring: the writer's end of ring idx (telemetry/flight),
+   NULL without a recorder. */
+tdm_flight_ring_t *tdm_house_flight_ring(tdm_house_t *h, uint32_t idx);
+
 /* --- house_exec.c ------------------------------------------------------ */
 
 /* tdm_house_executor_thread is the executor in thread mode. */

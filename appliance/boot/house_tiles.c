@@ -274,6 +274,7 @@ static void api_config(tdm_house_t *h, uint32_t k, tdm_api_config_t *a, tdm_api_
         .auth = &h->auth,
         .vitals = &h->vitals,
         .block = h->wires.block[TDM_BLOCK_API + k],
+        .flight = tdm_house_flight_ring(h, 1u + k),
     };
     for (uint32_t d = 0; d < h->wires.door_cnt; d++)
         w->door[d] = (tdm_api_door_t){.egress = &h->wires.egress[d],
@@ -324,6 +325,7 @@ static void sched_config(tdm_house_t *h, tdm_sched_sizes_t *sizes, tdm_sched_liv
         .results = h->channel.results,
         .exec_bell = &h->channel.exec_bell,
         .block = h->wires.block[TDM_BLOCK_SCHED],
+        .flight = tdm_house_flight_ring(h, 0),
     };
     for (uint32_t k = 0; k < h->wires.api_cnt; k++) w->events[k] = &h->wires.events[k];
     for (uint32_t i = 0; i < TDM_CHANNEL_DEPTH; i++) {

@@ -213,6 +213,9 @@ tdm_status_t tdm_config_check(const tdm_config_t *c, tdm_error_t *err) {
         return tdm_error_set(err, TDM_ERR_INVAL, "door.reply_bytes: takes a power of two");
     if (!is_pow2(c->sched_ring))
         return tdm_error_set(err, TDM_ERR_INVAL, "sched.ring: takes a power of two");
+    if (!is_pow2(c->flight_iterations) || !is_pow2(c->flight_hops))
+        return tdm_error_set(err, TDM_ERR_INVAL,
+                             "flight.iterations and flight.hops: take powers of two");
     if (c->http_address_connections > c->http_connections)
         return tdm_error_set(err, TDM_ERR_INVAL,
                              "http.address_connections exceeds http.connections");

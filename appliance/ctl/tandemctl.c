@@ -4,6 +4,7 @@
 
 #include "appliance/ctl/ask.h"
 #include "appliance/ctl/doctor.h"
+#include "appliance/ctl/flight.h"
 #include "appliance/ctl/plan.h"
 #include "appliance/ctl/profile.h"
 #include "appliance/ctl/replay.h"
@@ -13,27 +14,34 @@
 #include <string.h>
 
 static void usage(FILE *f) {
-    fprintf(f,
-            "usage: tandemctl COMMAND [options]\n"
-            "  chat MESSAGE      ask over HTTP/3, print the answer as it streams\n"
-            "  generate PROMPT   the same, raw completion\n"
-            "  show WHAT         status, journey, metrics, config, models or version\n"
-            "  wait              until the appliance is ready\n"
-            "  doctor [NIC]      is this machine fit, and what to type if not\n"
-            "  plan              capacity: --profile FILE|example --trace FILE|NAME, with\n"
-            "                    --requests --ttft-ms --gap-ms --epsilon --appliances\n"
-            "                    --kv-pages --noise --seed N, --json, --html FILE, --rates R,R..\n"
-            "                    --scale --cv --sequences --context --prefill-tokens --grid\n"
-            "                    --floor --starve-ms\n"
-            "  replay            send a trace as it arrives: --trace FILE|NAME --door h3|http1\n"
-            "                    --rate R | --load S --capacity C, --requests --duration --cv\n"
-            "                    --scale --context --vocab --connections --open-max --ttft-ms\n"
-            "                    --gap-ms --epsilon --records FILE --plain --quiet --json\n"
-            "  profile           time the backend: --out BASE, with --config FILE --set K=V\n"
-            "                    --budget SECONDS --power-w N, --json\n"
-            "  version\n"
-            "options:\n%s",
-            tdm_ctl_options_help());
+    fprintf(
+        f,
+        "usage: tandemctl COMMAND [options]\n"
+        "  chat MESSAGE      ask over HTTP/3, print the answer as it streams\n"
+        "  generate PROMPT   the same, raw completion\n"
+        "  show WHAT         status, health, slo, scheduler, attention, fallbacks, drops, rings,\n"
+        "                    tiles, kv, requests, flight, journey, metrics, config, models or\n"
+        "                    version\n"
+        "  wait              until the appliance is ready\n"
+        "  doctor [NIC]      is this machine fit, and what to type if not\n"
+        "  plan              capacity: --profile FILE|example --trace FILE|NAME, with\n"
+        "                    --requests --ttft-ms --gap-ms --epsilon --appliances\n"
+        "                    --kv-pages --noise --seed N, --json, --html FILE, --rates R,R..\n"
+        "                    --scale --cv --sequences --context --prefill-tokens --grid\n"
+        "                    --floor --starve-ms\n"
+        "  replay            send a trace as it arrives: --trace FILE|NAME --door h3|http1\n"
+        "                    --rate R | --load S --capacity C, --requests --duration --cv\n"
+        "                    --scale --context --vocab --connections --open-max --ttft-ms\n"
+        "                    --gap-ms --epsilon --records FILE --plain --quiet --json\n"
+        "  profile           time the backend: --out BASE, with --config FILE --set K=V\n"
+        "                    --budget SECONDS --power-w N, --json\n"
+        "  explain           why an iteration was as it was: --at T, --iteration N, --slowest\n"
+        "                    or --fallback REASON; --flight FILE\n"
+        "  trace             what the flight recorder holds, to stdout: --format chrome|otlp\n"
+        "                    --seconds N --flight FILE\n"
+        "  version\n"
+        "options:\n%s",
+        tdm_ctl_options_help());
 }
 
 int main(int argc, char **argv) {
@@ -51,6 +59,8 @@ int main(int argc, char **argv) {
         usage(stdout);
         return 0;
     }
+    if (strcmp(command, "explain") == 0) return tdm_ctl_explain(argc, argv, TDM_VERSION);
+    if (strcmp(command, "trace") == 0) return tdm_ctl_trace(argc, argv, TDM_VERSION);
     if (strcmp(command, "plan") == 0) return tdm_ctl_plan(argc, argv);
     if (strcmp(command, "replay") == 0) return tdm_ctl_replay(argc, argv);
     if (strcmp(command, "profile") == 0) return tdm_ctl_profile(argc, argv, TDM_VERSION);

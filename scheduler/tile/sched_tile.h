@@ -34,6 +34,7 @@
 #include "scheduler/check.h"
 #include "scheduler/step.h"
 #include "telemetry/block/block.h"
+#include "telemetry/flight/flight.h"
 
 TDM_BEGIN_DECLS
 
@@ -52,6 +53,7 @@ typedef struct tdm_sched_tile_wires {
     tdm_plan_t *plan[TDM_SCHED_TILE_SLOT_MAX];           /* [depth] in shared memory */
     const tdm_result_t *result[TDM_SCHED_TILE_SLOT_MAX]; /* [depth] in shared memory */
     tdm_block_t *block;                                  /* this tile's own; NULL: no telemetry */
+    tdm_flight_ring_t *flight; /* of iterations, this tile's own; NULL: none */
 } tdm_sched_tile_wires_t;
 
 /* tdm_sched_tile_footprint gives the bytes create needs, the scheduler

@@ -104,6 +104,7 @@ static uint32_t take_results(tdm_sched_tile_t *t) {
         tdm_sched_result(t->core, t->now_ns, t->w.result[slot]);
         tdm_store_relaxed(&t->progress_ns, t->now_ns);
         tdm_sched_tile_count_result(t, t->w.result[slot]);
+        tdm_sched_tile_note(t, slot);
         t->slot_busy &= ~(1u << slot);
     }
     return cnt;
@@ -162,7 +163,10 @@ static uint32_t give_events(tdm_sched_tile_t *t) {
 
 static void give_records(tdm_sched_tile_t *t) {
     tdm_sched_record_t record;
-    while (tdm_sched_record_pop(t->core, &record)) tdm_sched_tile_count_record(t, &record);
+    while (tdm_sched_record_pop(t->core, &record)) {
+        tdm_sched_tile_count_record(t, &record);
+        tdm_sched_tile_fly(t, &record);
+    }
 }
 
 uint32_t tdm_sched_tile_poll(tdm_sched_tile_t *t, int64_t now_ns) {

@@ -17,6 +17,7 @@ struct tdm_sched_tile {
     int64_t publish_ns; /* due */
     int64_t check_ns;   /* due */
     tdm_control_t control[TDM_SCHED_TILE_CONTROLS];
+    tdm_flight_iteration_t noted[TDM_SCHED_TILE_SLOT_MAX]; /* of the last result of each slot */
 
     /* between threads */
     uint32_t drain TDM_ALIGNED(TDM_CACHE_LINE); /* written by the other thread */
@@ -30,5 +31,10 @@ struct tdm_sched_tile {
 /* publish.c: what one finished iteration adds to the block. */
 void tdm_sched_tile_count_result(tdm_sched_tile_t *t, const tdm_result_t *r);
 void tdm_sched_tile_count_record(tdm_sched_tile_t *t, const tdm_sched_record_t *record);
+
+/* flight.c: note keeps what only the result of a slot knows, until fly
+   writes the iteration's record. */
+void tdm_sched_tile_note(tdm_sched_tile_t *t, uint32_t slot);
+void tdm_sched_tile_fly(tdm_sched_tile_t *t, const tdm_sched_record_t *record);
 
 #endif /* TDM_SCHEDULER_TILE_PRIVATE_H */

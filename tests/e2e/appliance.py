@@ -20,7 +20,8 @@ class Appliance:
         self.dir = tempfile.TemporaryDirectory(prefix="tandem-e2e-")
         self.log_path = os.path.join(self.dir.name, "log")
         self.settings = {"model.path": "dummy:tiny", "state.dir": self.dir.name,
-                         "exec.sms": 2, "port.mbufs": 2048, **(settings or {})}
+                         "exec.sms": 2, "port.mbufs": 2048,
+                         "flight.path": os.path.join(self.dir.name, "flight"), **(settings or {})}
         self.ready = ready
         self.process = None
         self.headers = {}  # of every GET

@@ -365,6 +365,58 @@ def identities_hold_in_a_storm():
         assert a.get("/metrics?set=nonsense")[0] == 400
 
 
+def the_flight_recorder_survives_a_kill():
+    """tandemd is killed with SIGKILL: its file explains a fused iteration and traces every request;
+    the next life keeps it as FILE.last, falls back as told and is cut by its limit."""
+    with Appliance(BIN, {**NO_PORT, "sched.prefill_tokens": 64}) as a:
+        c, r = a.stream("decode ", 3500)
+        r.readline()
+        for i in range(3):
+            a.complete("long prompt " * (40 + i), 4)
+        hybrids = a.total("tandem_hybrid_iterations_total", "fused")
+        records = a.total("tandem_flight_records_total", "iteration")
+        assert hybrids > 0 and a.total("tandem_flight_slots", "iteration") == 16384
+        for pid in [*a.children(), a.process.pid]:
+            os.kill(pid, signal.SIGKILL)
+        a.process.wait()
+        c.close()
+        path = a.settings["flight.path"]
+        trace = json.loads(a.ctl("trace", "--flight", path).stdout)["traceEvents"]
+        slices = [e for e in trace if e["ph"] == "X"]
+        assert len(slices) >= records, (len(slices), records)
+        fused = [e for e in slices if e["name"] == "fused"]
+        assert len(fused) >= hybrids
+        for e in fused:
+            assert e["args"]["vcta_planned"] == e["args"]["vcta_executed"] != [0, 0], e
+        begun = [e for e in trace if e["ph"] == "b" and e["name"] == "request"]
+        assert len(begun) == 4 and sum(e["args"]["ending"] == "length" for e in begun) == 3, begun
+        otlp = json.loads(a.ctl("trace", "--flight", path, "--format", "otlp").stdout)
+        spans = otlp["resourceSpans"][0]["scopeSpans"][0]["spans"]
+        assert sum(s["name"] == "request" for s in spans) == 4
+        number = fused[-1]["args"]["iteration"]
+        told = a.ctl("explain", "--flight", path, "--iteration", str(number)).stdout
+        assert "shared one attention launch" in told and "all executed" in told, told
+        assert a.ctl("explain", "--flight", path, "--at", "-3600", check=False).returncode == 1
+        assert a.ctl("explain", "--flight", path, "--at", "nonsense", check=False).returncode == 2
+        with open(path, "rb") as f:
+            assert b"long prompt" not in f.read()
+        with Appliance(BIN, {**a.settings, "sched.route": "serial", "sched.gap_ms": 1}) as b:
+            c, r = b.stream("decode ", 3500)
+            r.readline()
+            b.complete("long prompt " * 40, 4)
+            c.close()
+            mine = json.loads(b.ctl("trace", "--flight", path).stdout)["traceEvents"]
+            cut = [e["args"]["iteration"] for e in mine if e["ph"] == "X"
+                   and e["args"]["prefill_ended_by"] == "time_limit"]
+            told = b.ctl("explain", "--flight", path, "--iteration", str(cut[0])).stdout
+            assert "the iteration's time limit (time_limit)" in told, told
+            assert "the gap promised to class interactive" in told, told
+            told = b.ctl("explain", "--flight", path, "--fallback", "operator").stdout
+            assert "serial instead of fused: the operator chose another route" in told, told
+            again = json.loads(b.ctl("trace", "--flight", path + ".last").stdout)["traceEvents"]
+            assert len([e for e in again if e["ph"] == "X"]) == len(slices)
+
+
 def sigterm_lets_streams_finish():
     """SIGTERM to the whole group: the open stream ends whole on the executor
     that began it, new requests hear "draining", exit 0."""

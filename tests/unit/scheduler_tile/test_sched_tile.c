@@ -457,6 +457,59 @@ static void accepted_are_queued_or_ended_at_every_publish(void **state) {
     assert_int_equal(block->turn % 2, 0);
 }
 
+/* What the flight recorder holds of every iteration, lost ones included. */
+static void every_iteration_is_in_the_flight_recorder(void **state) {
+    (void)state;
+    tdm_flight_sizes_t keep = {.iteration_cnt = 256, .hop_cnt = 1, .api_cnt = 0};
+    void *mem = own(tdm_flight_footprint(&keep));
+    memset(mem, 0, tdm_flight_footprint(&keep));
+    tdm_flight_init(mem, &keep, "1", "m", 0, 0);
+    tdm_flight_ring_t writer = tdm_flight_writer(mem, 0);
+    wires.flight = &writer;
+    tdm_error_t err = {0};
+    live.route = TDM_ROUTE_SERIAL;
+    assert_int_equal(tdm_sched_tile_create(own(tdm_sched_tile_footprint(&sizes)), &sizes, &live,
+                                           &wires, &tile, &err),
+                     TDM_OK);
+    begin_life(1);
+    submit(0, 30);
+    run(5);
+    submit(1, 5);
+    run(3);
+    poll(); /* leaves plans at the executor */
+    uint64_t ran = tdm_sched_stats(tdm_sched_tile_core(tile))->iteration_cnt;
+    life.epoch = 0;
+    poll();
+    const tdm_sched_stats_t *s = tdm_sched_stats(tdm_sched_tile_core(tile));
+    assert_true(s->lost_cnt > 0);
+    assert_int_equal(tdm_flight_newest(mem, 0), ran + s->lost_cnt);
+    assert_int_equal(metric(TDM_METRIC_flight_records_total, TDM_LABEL_FLIGHT_iteration),
+                     ran + s->lost_cnt);
+    uint32_t lost_cnt = 0, fallback_cnt = 0;
+    for (uint64_t n = 0; n < ran + s->lost_cnt; n++) {
+        tdm_flight_iteration_t f;
+        assert_true(tdm_flight_get(mem, 0, n, &f));
+        assert_int_equal(f.iteration, n + 1);
+        assert_int_equal(f.epoch, 1);
+        assert_true(f.planned_ns > 0 && f.limit_ns > 0 && f.predicted_ns > 0);
+        assert_int_equal(f.limit_class, f.decode_cnt ? 0 : TDM_SLO_CLASS_MAX);
+        if (f.flags & TDM_FLIGHT_LOST) {
+            lost_cnt++;
+            assert_int_equal(f.start_ns, 0);
+            continue;
+        }
+        assert_int_equal(f.end_ns - f.start_ns, TDM_NS_PER_MS);
+        assert_int_equal(f.vcta_planned[0], 10);
+        assert_int_equal(f.vcta_executed[0], 10);
+        if (f.prefill_cnt == 0 || f.decode_cnt == 0) continue;
+        fallback_cnt++;
+        assert_int_equal(f.ran, TDM_ROUTE_SERIAL);
+        assert_int_equal(f.fallback, TDM_FALLBACK_operator);
+    }
+    assert_int_equal(lost_cnt, s->lost_cnt);
+    assert_int_equal(fallback_cnt, 1);
+}
+
 static void a_result_taken_is_progress(void **state) {
     (void)state;
     begin_life(1);
@@ -497,6 +550,7 @@ int main(void) {
         CASE(the_block_counts_what_is_cached),
         CASE(the_block_tells_what_happened),
         CASE(accepted_are_queued_or_ended_at_every_publish),
+        CASE(every_iteration_is_in_the_flight_recorder),
         CASE(a_result_taken_is_progress),
         CASE(a_missing_wire_is_named_at_start),
     };

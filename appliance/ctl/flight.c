@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "appliance/ctl/flight.h"
+
+#include "appliance/abi/reasons.h"
+#include "appliance/base/clock.h"
+#include "telemetry/flight/explain.h"
+#include "telemetry/flight/file.h"
+#include "telemetry/flight/trace.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { EXIT_FAILED = 1, EXIT_USAGE = 2 };
+
+#define DAY_S 86400
+
+typedef struct ask {
+    const char *path;
+    const char *format;
+    const char *at;
+    const char *fallback;
+    uint64_t iteration; /* 0: none named */
+    uint64_t seconds;   /* 0: all that is there */
+    int is_slowest;
+} ask_t;
+
+static int64_t wall_ns(void) {
+    struct timespec ts;
+    (void)clock_gettime(CLOCK_REALTIME, &ts);
+    return (int64_t)ts.tv_sec * TDM_NS_PER_S + ts.tv_nsec;
+}
+
+/* clock_time reads "HH:MM:SS[.fraction]" into nanoseconds of a day. */
+static int clock_time(const char *text, int64_t *out) {
+    unsigned h, m;
+    int used = 0;
+    if (sscanf(text, "%2u:%2u:%n", &h, &m, &used) != 2 || used == 0 || h > 23 || m > 59) return 0;
+    char *end;
+    errno = 0;
+    double s = strtod(text + used, &end);
+    int is_digit = text[used] >= '0' && text[used] <= '9';
+    if (errno || *end || !is_digit || !(s >= 0 && s < 60)) return 0;
+    *out = ((int64_t)h * 3600 + (int64_t)m * 60) * TDM_NS_PER_S + (int64_t)(s * 1e9);
+    return 1;
+}
+
+tdm_status_t tdm_ctl_when(const char *text, int64_t now_ns, int64_t *out) {
+    int64_t ns;
+    if (strchr(text, ':')) {
+        if (!clock_time(text, &ns)) return TDM_ERR_INVAL;
+        int64_t day_ns = (int64_t)DAY_S * TDM_NS_PER_S;
+        *out = now_ns / day_ns * day_ns + ns;
+        return TDM_OK;
+    }
+    char *end;
+    errno = 0;
+    double s = strtod(text, &end);
+    if (errno || end == text || *end || !isfinite(s) || fabs(s) > 1e10) return TDM_ERR_INVAL;
+    *out = text[0] == '-' ? now_ns + (int64_t)(s * 1e9) : (int64_t)(s * 1e9);
+    return TDM_OK;
+}
+
+/* --- arguments -------------------------------------------------------- */
+
+static int whole(const char *text, uint64_t *out) {
+    char *end;
+    errno = 0;
+    *out = strtoull(text, &end, 10);
+    return text[0] >= '0' && text[0] <= '9' && !errno && !*end && *out > 0;
+}
+
+/* take stores one option; 0: wrong value or no such option. */
+static int take(ask_t *a, const char *name, const char *value) {
+    if (strcmp(name, "--flight") == 0)
+        a->path = value;
+    else if (strcmp(name, "--format") == 0)
+        a->format = value;
+    else if (strcmp(name, "--at") == 0)
+        a->at = value;
+    else if (strcmp(name, "--fallback") == 0)
+        a->fallback = value;
+    else if (strcmp(name, "--iteration") == 0)
+        return whole(value, &a->iteration);
+    else if (strcmp(name, "--seconds") == 0)
+        return whole(value, &a->seconds);
+    else
+        return 0;
+    return 1;
+}
+
+static int parse(int argc, char **argv, ask_t *a) {
+    *a = (ask_t){.path = "/dev/shm/tandem.flight", .format = "chrome"};
+    for (int i = 2; i < argc; i++) {
+        if (strcmp(argv[i], "--slowest") == 0) {
+            a->is_slowest = 1;
+            continue;
+        }
+        if (i + 1 == argc || !take(a, argv[i], argv[i + 1])) {
+            fprintf(stderr, "tandemctl: %s: no such option, or a wrong value\n", argv[i]);
+            return 0;
+        }
+        i++;
+    }
+    return 1;
+}
+
+static int open_file(const ask_t *a, const char *version, tdm_flight_file_t *f) {
+    tdm_error_t err = {0};
+    if (tdm_flight_open(f, a->path, version, &err) == TDM_OK) return 1;
+    fprintf(stderr, "tandemctl: %s\n", err.text);
+    return 0;
+}
+
+/* --- trace ------------------------------------------------------------ */
+
+int tdm_ctl_trace(int argc, char **argv, const char *version) {
+    ask_t a;
+    if (!parse(argc, argv, &a)) return EXIT_USAGE;
+    int is_otlp = strcmp(a.format, "otlp") == 0;
+    if (!is_otlp && strcmp(a.format, "chrome") != 0) {
+        fprintf(stderr, "tandemctl: --format takes chrome or otlp\n");
+        return EXIT_USAGE;
+    }
+    tdm_flight_file_t f;
+    if (!open_file(&a, version, &f)) return EXIT_FAILED;
+    tdm_trace_span_t span = {.from_ns = 0, .to_ns = INT64_MAX};
+    if (a.seconds)
+        span.from_ns = tdm_clock_now_ns() - (int64_t)TDM_MIN(a.seconds, 1000000u) * TDM_NS_PER_S;
+    tdm_status_t st =
+        is_otlp ? tdm_trace_otlp(f.mem, &span, stdout) : tdm_trace_chrome(f.mem, &span, stdout);
+    tdm_flight_close(&f);
+    if (st != TDM_OK) fprintf(stderr, "tandemctl: the trace could not be written\n");
+    return st == TDM_OK ? 0 : EXIT_FAILED;
+}
+
+/* --- explain ---------------------------------------------------------- */
+
+/* fallback_of gives the reason of a name, TDM_REASON_NONE: none. */
+static uint32_t fallback_of(const char *name) {
+    for (uint32_t r = 1; r < TDM_REASON_CNT; r++)
+        if (tdm_reason_group_of((tdm_reason_t)r) == TDM_GROUP_FALLBACK &&
+            strcmp(tdm_reason_name((tdm_reason_t)r), name) == 0)
+            return r;
+    return TDM_REASON_NONE;
+}
+
+/* choose finds the iteration that was asked for; -1: usage. */
+static int choose(const ask_t *a, const void *mem, tdm_flight_iteration_t *r) {
+    const tdm_flight_head_t *h = mem;
+    int64_t at_ns = 0;
+    if (a->iteration) return tdm_explain_number(mem, a->iteration, r);
+    if (a->fallback) {
+        uint32_t reason = fallback_of(a->fallback);
+        if (reason == TDM_REASON_NONE) {
+            fprintf(stderr, "tandemctl: %s is no fallback reason\n", a->fallback);
+            return -1;
+        }
+        return tdm_explain_slowest(mem, reason, r);
+    }
+    if (a->is_slowest) return tdm_explain_slowest(mem, 0, r);
+    if (!a->at) return tdm_explain_find(mem, 0, r);
+    if (tdm_ctl_when(a->at, wall_ns(), &at_ns) != TDM_OK) {
+        fprintf(stderr, "tandemctl: --at takes HH:MM:SS (UTC), seconds since 1970, or -SECONDS\n");
+        return -1;
+    }
+    return tdm_explain_find(mem, at_ns - h->wall_offset_ns, r);
+}
+
+int tdm_ctl_explain(int argc, char **argv, const char *version) {
+    ask_t a;
+    if (!parse(argc, argv, &a)) return EXIT_USAGE;
+    tdm_flight_file_t f;
+    if (!open_file(&a, version, &f)) return EXIT_FAILED;
+    tdm_flight_iteration_t r;
+    char text[2048];
+    int is_found = choose(&a, f.mem, &r);
+    if (is_found == 1) {
+        (void)tdm_explain(&r, ((const tdm_flight_head_t *)f.mem)->wall_offset_ns, text,
+                          sizeof text);
+        fputs(text, stdout);
+    } else if (is_found == 0) {
+        fprintf(stderr, "tandemctl: no such iteration in %s\n", a.path);
+    }
+    tdm_flight_close(&f);
+    return is_found == 1 ? 0 : is_found == 0 ? EXIT_FAILED : EXIT_USAGE;
+}

@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "telemetry/flight/explain.h"
+
+#include "appliance/abi/reasons.h"
+#include "telemetry/block/labels.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <time.h>
+
+typedef struct page {
+    char *buf;
+    size_t cap;
+    size_t sz; /* wanted */
+} page_t;
+
+__attribute__((format(printf, 2, 3))) static void say(page_t *p, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    size_t room = p->sz < p->cap ? p->cap - p->sz : 0;
+    int n = vsnprintf(room ? p->buf + p->sz : NULL, room, format, args);
+    va_end(args);
+    if (n > 0) p->sz += (size_t)n;
+}
+
+static double ms(int64_t ns) {
+    return (double)ns / 1e6;
+}
+
+/* name_of gives a label's word, or "7" for a number outside its set. */
+static const char *name_of(tdm_label_set_t set, uint32_t idx, char *spare, size_t cap) {
+    if (idx < tdm_label_cnt(set)) return tdm_label_value(set, idx);
+    (void)snprintf(spare, cap, "%" PRIu32, idx);
+    return spare;
+}
+
+/* say_reason writes "text (name)". */
+static void say_reason(page_t *p, uint32_t reason, tdm_reason_group_t group) {
+    if (reason == 0 || reason >= TDM_REASON_CNT ||
+        tdm_reason_group_of((tdm_reason_t)reason) != group)
+        say(p, "reason %" PRIu32, reason);
+    else
+        say(p, "%s (%s)", tdm_reason_text((tdm_reason_t)reason),
+            tdm_reason_name((tdm_reason_t)reason));
+}
+
+static void say_head(page_t *p, const tdm_flight_iteration_t *r, int64_t wall_offset_ns) {
+    char spare[16], text[32] = "?";
+    int64_t at_ns = (r->start_ns ? r->start_ns : r->planned_ns) + wall_offset_ns;
+    time_t at_s = (time_t)(at_ns / 1000000000);
+    struct tm tm;
+    if (gmtime_r(&at_s, &tm)) (void)strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S", &tm);
+    say(p, "iteration %" PRIu64 " of life %" PRIu32 ", %s.%06d UTC: ", r->iteration, r->epoch, text,
+        (int)(at_ns % 1000000000 / 1000));
+    if (r->flags & TDM_FLIGHT_LOST)
+        say(p, "planned %s, lost: the executor ended before it did\n",
+            name_of(TDM_SET_PATH, r->route, spare, sizeof spare));
+    else
+        say(p, "%s, %.3f ms\n", name_of(TDM_SET_PATH, r->ran, spare, sizeof spare),
+            ms(r->end_ns - r->start_ns));
+    say(p,
+        "load        %" PRIu32 " decodes over %" PRIu64 " KV tokens, %" PRIu32
+        " prefill tokens in %" PRIu32 " slices; %" PRIu32 " waiting, %" PRIu32 " running, %" PRIu32
+        " KV pages free\n",
+        r->decode_cnt, r->kv_cnt, r->prefill_cnt, r->slice_cnt, r->waiting_cnt, r->running_cnt,
+        r->page_free_cnt);
+}
+
+/* say_limit: whose promise, and what of it prefill could use. */
+static void say_limit(page_t *p, const tdm_flight_iteration_t *r) {
+    char spare[16];
+    double quantile = (double)r->quantile_ppm / 1e6;
+    say(p, "limit       %.3f ms, ", ms(r->limit_ns));
+    if (r->limit_class < TDM_SLO_CLASS_MAX)
+        say(p, "the gap promised to class %s",
+            name_of(TDM_SET_SLO_CLASS, r->limit_class, spare, sizeof spare));
+    else
+        say(p, "the bound of an iteration without decodes");
+    if (r->decode_cnt > 0 && quantile > 0)
+        say(p,
+            "; iterations take up to %.3f times their prediction (the tracked quantile), so %.3f "
+            "ms may be planned",
+            quantile, ms((int64_t)((double)r->limit_ns / quantile)));
+    say(p, "\nprefill     ended by: ");
+    say_reason(p, r->cap, TDM_GROUP_CAP);
+    if (r->flags & TDM_FLIGHT_FORCED) say(p, "; it went over the limit so that prompts still move");
+    say(p, "\n");
+}
+
+static void say_route(page_t *p, const tdm_flight_iteration_t *r) {
+    char spare[16];
+    say(p, "route       ");
+    if (r->prefill_cnt == 0 || r->decode_cnt == 0) {
+        say(p, "there was one kind of work only: nothing to fuse\n");
+        return;
+    }
+    if (r->ran == TDM_ROUTE_FUSED) {
+        say(p, "fused: prefill and decode shared one attention launch per layer\n");
+        return;
+    }
+    if (r->flags & TDM_FLIGHT_LOST) {
+        say(p, "%s was planned\n", name_of(TDM_SET_PATH, r->route, spare, sizeof spare));
+        return;
+    }
+    say(p, "%s instead of fused: ", name_of(TDM_SET_PATH, r->ran, spare, sizeof spare));
+    say_reason(p, r->fallback, TDM_GROUP_FALLBACK);
+    say(p, "\n");
+}
+
+static void say_work(page_t *p, const tdm_flight_iteration_t *r) {
+    const uint64_t *plan = r->vcta_planned, *ran = r->vcta_executed;
+    say(p, "virtual CTA %" PRIu64 " prefill and %" PRIu64 " decode planned, ",
+        plan[TDM_KIND_PREFILL], plan[TDM_KIND_DECODE]);
+    if (plan[0] == ran[0] && plan[1] == ran[1])
+        say(p, "all executed");
+    else
+        say(p, "%" PRIu64 " and %" PRIu64 " executed: a fault", ran[TDM_KIND_PREFILL],
+            ran[TDM_KIND_DECODE]);
+    if (ran[TDM_KIND_PREFILL] && ran[TDM_KIND_DECODE])
+        say(p, ", %.2f prefill per decode",
+            (double)ran[TDM_KIND_PREFILL] / (double)ran[TDM_KIND_DECODE]);
+    say(p, "; %" PRIu32 " splits, %" PRIu32 " merges on %" PRIu32 " SMs", r->split_cnt,
+        r->merge_cnt, r->sm_cnt);
+    uint64_t busy_ns = r->vcta_ns[0] + r->vcta_ns[1];
+    if (busy_ns > 0 && r->ran == TDM_ROUTE_FUSED)
+        say(p, ", both kinds at once for %.0f %% of their time",
+            100.0 * (double)r->colocated_ns / (double)busy_ns);
+    say(p, "\n");
+}
+
+static void say_time(page_t *p, const tdm_flight_iteration_t *r) {
+    int64_t took_ns = r->end_ns - r->start_ns;
+    say(p, "time        predicted %.3f ms", ms(r->predicted_ns));
+    if (r->predicted_ns > 0)
+        say(p, ", took %.2f times that", (double)took_ns / (double)r->predicted_ns);
+    if (took_ns > 0)
+        say(p, "; attention %.0f %%, sampling %.0f %%",
+            100.0 * (double)r->attention_ns / (double)took_ns,
+            100.0 * (double)r->sample_ns / (double)took_ns);
+    if (r->flags & TDM_FLIGHT_OUTSIDE) say(p, "; the shape lies outside the measured profile");
+    say(p, "\nverdict     ");
+    if (took_ns <= r->limit_ns)
+        say(p, "within its limit");
+    else
+        say(p, "%.3f ms over its limit", ms(took_ns - r->limit_ns));
+    say(p, ", %" PRIu32 " of %" PRIu32 " decodes came later than promised\n", r->over_cnt,
+        r->decode_cnt);
+    if (r->clock_mhz || r->energy_uj)
+        say(p, "device      %" PRIu32 " MHz, %.3f J\n", r->clock_mhz, (double)r->energy_uj / 1e6);
+}
+
+size_t tdm_explain(const tdm_flight_iteration_t *r, int64_t wall_offset_ns, char *buf, size_t cap) {
+    page_t p = {buf, cap, 0};
+    if (cap) buf[0] = 0;
+    say_head(&p, r, wall_offset_ns);
+    say_limit(&p, r);
+    say_route(&p, r);
+    if (r->flags & TDM_FLIGHT_LOST) return p.sz;
+    say_work(&p, r);
+    say_time(&p, r);
+    return p.sz;
+}
+
+/* --- which one -------------------------------------------------------- */
+
+int tdm_explain_find(const void *mem, int64_t at_ns, tdm_flight_iteration_t *out) {
+    tdm_flight_iteration_t r;
+    int is_found = 0;
+    for (uint64_t n = tdm_flight_newest(mem, 0); n > tdm_flight_oldest(mem, 0);) {
+        if (!tdm_flight_get(mem, 0, --n, &r)) continue;
+        int64_t begin_ns = r.start_ns ? r.start_ns : r.planned_ns;
+        if (at_ns != 0 && begin_ns > at_ns) continue;
+        *out = r;
+        is_found = 1;
+        break;
+    }
+    return is_found;
+}
+
+int tdm_explain_number(const void *mem, uint64_t iteration, tdm_flight_iteration_t *out) {
+    for (uint64_t n = tdm_flight_newest(mem, 0); n > tdm_flight_oldest(mem, 0);)
+        if (tdm_flight_get(mem, 0, --n, out) && out->iteration == iteration) return 1;
+    return 0;
+}
+
+int tdm_explain_slowest(const void *mem, uint32_t fallback, tdm_flight_iteration_t *out) {
+    tdm_flight_iteration_t r;
+    int is_found = 0;
+    for (uint64_t n = tdm_flight_newest(mem, 0); n > tdm_flight_oldest(mem, 0);) {
+        if (!tdm_flight_get(mem, 0, --n, &r) || r.flags & TDM_FLIGHT_LOST) continue;
+        if (fallback && r.fallback != fallback) continue;
+        if (is_found && r.end_ns - r.start_ns <= out->end_ns - out->start_ns) continue;
+        *out = r;
+        is_found = 1;
+    }
+    return is_found;
+}
