@@ -21,7 +21,8 @@ tdm_status_t tdm_pages_open(tdm_pages_t *p, const tdm_wires_t *wires, const tdm_
                        .cap = TDM_METRICS_TEXT_MAX};
     p->text = malloc(p->cap);
     p->gz = malloc(p->cap);
-    if (p->text && p->gz) return TDM_OK;
+    p->past = calloc(TDM_PAGES_PAST, sizeof *p->past);
+    if (p->text && p->gz && p->past) return TDM_OK;
     tdm_pages_close(p);
     return tdm_error_set(err, TDM_ERR_NOMEM, "no memory for the pages of the management port");
 }
@@ -29,7 +30,9 @@ tdm_status_t tdm_pages_open(tdm_pages_t *p, const tdm_wires_t *wires, const tdm_
 void tdm_pages_close(tdm_pages_t *p) {
     free(p->text);
     free(p->gz);
+    free(p->past);
     p->text = p->gz = NULL;
+    p->past = NULL;
 }
 
 void tdm_pages_fact(tdm_pages_t *p, const char *key, const char *value) {
@@ -95,6 +98,26 @@ static int metrics(tdm_pages_t *p, const tdm_http1_ask_t *ask, tdm_http1_page_t 
     return 1;
 }
 
+/* window_begin gives the snapshot that the window begins with, NULL: at the
+   start, and keeps s for later ones. */
+static const tdm_snapshot_t *window_begin(tdm_pages_t *p, const tdm_snapshot_t *s) {
+    const tdm_snapshot_t *begin = NULL;
+    uint64_t kept = TDM_MIN(p->past_cnt, (uint64_t)TDM_PAGES_PAST);
+    for (uint64_t i = p->past_cnt - kept; i < p->past_cnt; i++) {
+        begin = &p->past[i % TDM_PAGES_PAST];
+        if (s->at_ns - begin->at_ns <= TDM_PAGES_WINDOW_S * TDM_NS_PER_S) break;
+    }
+    if (p->past_cnt == 0 ||
+        s->at_ns - p->past[(p->past_cnt - 1) % TDM_PAGES_PAST].at_ns >= TDM_NS_PER_S) {
+        tdm_snapshot_t *slot = &p->past[p->past_cnt % TDM_PAGES_PAST];
+        if (slot != begin) {
+            *slot = *s;
+            p->past_cnt++;
+        }
+    }
+    return begin;
+}
+
 int tdm_pages_answer(void *ctx, const tdm_http1_ask_t *ask, tdm_http1_page_t *page) {
     tdm_pages_t *p = ctx;
     static const char *const path[] = {"/metrics", "/status", "/journey", "/config"};
@@ -112,7 +135,8 @@ int tdm_pages_answer(void *ctx, const tdm_http1_ask_t *ask, tdm_http1_page_t *pa
     switch (which) {
     case 0: return metrics(p, ask, page, &s);
     case 1:
-        if (tdm_status_json(&s, p->start_ns, p->fact, p->fact_cnt, p->text, p->cap, &sz) != TDM_OK)
+        if (tdm_status_json(window_begin(p, &s), &s, p->start_ns, p->fact, p->fact_cnt, p->text,
+                            p->cap, &sz) != TDM_OK)
             return failed(page);
         return done(p, page, TDM_CONTENT_JSON, sz);
     case 2: {

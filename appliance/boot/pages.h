@@ -21,6 +21,10 @@
 #include "telemetry/read/render.h"
 
 #define TDM_PAGES_FACT_MAX 8
+/* Snapshots of the past: /status tells what is wrong over the time since
+   the oldest of them that is at most WINDOW_S old, or since the newest. */
+#define TDM_PAGES_PAST     16u
+#define TDM_PAGES_WINDOW_S 15
 
 typedef struct tdm_pages {
     const tdm_wires_t *wires;
@@ -30,8 +34,10 @@ typedef struct tdm_pages {
     int64_t start_ns;
     tdm_fact_t fact[TDM_PAGES_FACT_MAX];
     uint32_t fact_cnt;
-    char *text; /* [cap] */
-    char *gz;   /* [cap] */
+    tdm_snapshot_t *past; /* [TDM_PAGES_PAST] one per second somebody asked, a circle */
+    uint64_t past_cnt;    /* ever taken */
+    char *text;           /* [cap] */
+    char *gz;             /* [cap] */
     size_t cap;
 } tdm_pages_t;
 

@@ -19,6 +19,7 @@ static const char help[] =
     "  --seed N            of sampling\n"
     "  --ids               print token ids, not text\n"
     "  --json, -o json     print what the server said; doctor: as JSON\n"
+    "  --watch N           show: again every N seconds\n"
     "  --seconds N         patience                              60\n"
     "  --pid P             wait: give up when this process ends\n";
 
@@ -60,6 +61,9 @@ static int take(tdm_ctl_options_t *o, const char *name, const char *value) {
     } else if (strcmp(name, "--seconds") == 0) {
         ok = whole(value, 1, 86400, &v);
         o->seconds = (uint32_t)v;
+    } else if (strcmp(name, "--watch") == 0) {
+        ok = whole(value, 1, 3600, &v);
+        o->watch_s = (uint32_t)v;
     } else if (strcmp(name, "--pid") == 0) {
         ok = whole(value, 1, INT32_MAX, &o->pid);
     } else if (strcmp(name, "--temperature") == 0) {
@@ -85,8 +89,8 @@ tdm_status_t tdm_ctl_options_parse(int argc, char **argv, int from, tdm_ctl_opti
         if (strcmp(a, "-o") == 0) {
             const char *form = i + 1 < argc ? argv[++i] : "";
             out->is_json = strcmp(form, "json") == 0;
-            if (!out->is_json && strcmp(form, "text") != 0)
-                return tdm_error_set(err, TDM_ERR_INVAL, "-o takes json or text");
+            if (!out->is_json && strcmp(form, "text") != 0 && strcmp(form, "table") != 0)
+                return tdm_error_set(err, TDM_ERR_INVAL, "-o takes json, table or text");
         } else if (strcmp(a, "--json") == 0) {
             out->is_json = 1;
         } else if (strcmp(a, "--ids") == 0) {

@@ -18,6 +18,7 @@ typedef struct tdm_ctl_options {
     int64_t seed;            /* < 0: none */
     uint32_t max_tokens;     /* 0: the server's default */
     uint32_t seconds;        /* patience */
+    uint32_t watch_s;        /* show: again after so many seconds; 0: once */
     int64_t pid;             /* wait: give up when this process is gone; 0: none */
     uint32_t is_ids;         /* print token ids instead of text */
     uint32_t is_insecure;

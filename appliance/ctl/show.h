@@ -6,8 +6,17 @@
 
 #include "appliance/ctl/options.h"
 
-/* tdm_show prints word[0]: status, journey, metrics, config or models.
-   Returns the exit status of tandemctl. */
+/* tdm_show prints word[0]:
+
+     status               what is wrong in plain words, then everything
+     health               the same words alone; exit status 3 where somebody
+                          suffers
+     slo, scheduler, attention, fallbacks, drops, rings, tiles, kv,
+     requests, flight     that part of it; lists as tables
+     journey, metrics, config, models, version   that page
+
+   again every --watch seconds, as JSON with -o json.  Returns the exit
+   status of tandemctl. */
 int tdm_show(const tdm_ctl_options_t *options);
 
 /* tdm_wait_ready polls /ready until it answers 200, --seconds have passed,

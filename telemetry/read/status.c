@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "telemetry/read/status.h"
 
+#include "telemetry/read/diagnose.h"
 #include "telemetry/read/journey.h"
 
 #include "telemetry/read/text_private.h"
@@ -103,6 +104,87 @@ static void rings(tdm_text_t *t, const tdm_snapshot_t *s) {
     tdm_text_str(t, "]");
 }
 
+static void tiles(tdm_text_t *t, const tdm_snapshot_t *s) {
+    tdm_metric_t m = TDM_METRIC_tile_seconds_total;
+    member(t, "tiles", 0);
+    tdm_text_str(t, "[");
+    for (uint32_t i = 0; i < TDM_LABEL_CNT_TILE; i++) {
+        uint64_t busy = tdm_snapshot_value(s, m, tdm_series2(m, i, TDM_LABEL_TURN_busy));
+        uint64_t idle = tdm_snapshot_value(s, m, tdm_series2(m, i, TDM_LABEL_TURN_idle));
+        tdm_text_str(t, i ? ",{" : "{");
+        member(t, "tile", 1);
+        tdm_text_json(t, tdm_label_value(TDM_SET_TILE, i));
+        member(t, "busy_s", 0);
+        tdm_text_fixed(t, busy / 1000000, 3, 0);
+        member(t, "idle_s", 0);
+        tdm_text_fixed(t, idle / 1000000, 3, 0);
+        member(t, "longest_turn_ms", 0);
+        tdm_text_fixed(t, tdm_snapshot_value(s, TDM_METRIC_tile_turn_max_seconds, i) / 1000, 3, 0);
+        tdm_text_str(t, "}");
+    }
+    tdm_text_str(t, "]");
+}
+
+/* slo has a row per class and objective: the promise, and who kept it. */
+static void slo(tdm_text_t *t, const tdm_snapshot_t *s) {
+    tdm_metric_t m = TDM_METRIC_slo_requests_total;
+    member(t, "slo", 0);
+    tdm_text_str(t, "[");
+    for (uint32_t i = 0; i < TDM_LABEL_CNT_SLO_CLASS * TDM_LABEL_CNT_OBJECTIVE; i++) {
+        uint32_t c = i / TDM_LABEL_CNT_OBJECTIVE, o = i % TDM_LABEL_CNT_OBJECTIVE;
+        tdm_text_str(t, i ? ",{" : "{");
+        member(t, "class", 1);
+        tdm_text_json(t, tdm_label_value(TDM_SET_SLO_CLASS, c));
+        member(t, "objective", 0);
+        tdm_text_json(t, tdm_label_value(TDM_SET_OBJECTIVE, o));
+        member(t, "promise_ms", 0);
+        if (o < TDM_LABEL_CNT_TARGET) {
+            uint32_t target = tdm_series2(TDM_METRIC_slo_target_seconds, c, o);
+            tdm_text_fixed(t, tdm_snapshot_value(s, TDM_METRIC_slo_target_seconds, target) / 1000,
+                           3, 0);
+        } else {
+            tdm_text_str(t, "null");
+        }
+        number(t, "met", tdm_snapshot_value(s, m, tdm_series3(m, c, o, TDM_LABEL_RESULT_met)), 0);
+        number(t, "missed", tdm_snapshot_value(s, m, tdm_series3(m, c, o, TDM_LABEL_RESULT_missed)),
+               0);
+        tdm_text_str(t, "}");
+    }
+    tdm_text_str(t, "]");
+}
+
+static void findings(tdm_text_t *t, const tdm_snapshot_t *before, const tdm_snapshot_t *s,
+                     int64_t start_ns) {
+    tdm_finding_t found[TDM_FINDING_MAX];
+    uint32_t cnt = tdm_diagnose(before, s, found);
+    int64_t window_ns = s->at_ns - (before ? before->at_ns : start_ns);
+    member(t, "window_s", 0);
+    tdm_text_fixed(t, window_ns > 0 ? (uint64_t)window_ns / 1000000 : 0, 3, 0);
+    member(t, "findings", 0);
+    tdm_text_str(t, "[");
+    for (uint32_t i = 0; i < cnt; i++) {
+        tdm_text_str(t, i ? ",{" : "{");
+        member(t, "gravity", 1);
+        tdm_text_json(t, tdm_gravity_name(found[i].gravity));
+        member(t, "cause", 0);
+        tdm_text_json(t, found[i].cause);
+        member(t, "text", 0);
+        tdm_text_json(t, found[i].text);
+        tdm_text_str(t, "}");
+    }
+    tdm_text_str(t, "]");
+}
+
+static void flight(tdm_text_t *t, const tdm_snapshot_t *s) {
+    member(t, "flight", 0);
+    tdm_text_str(t, "{");
+    member(t, "records", 1);
+    by_label(t, s, TDM_METRIC_flight_records_total, TDM_SET_FLIGHT, 0);
+    member(t, "slots", 0);
+    by_label(t, s, TDM_METRIC_flight_slots, TDM_SET_FLIGHT, 0);
+    tdm_text_str(t, "}");
+}
+
 static void net(tdm_text_t *t, const tdm_snapshot_t *s) {
     member(t, "net", 0);
     tdm_text_str(t, "{");
@@ -145,8 +227,9 @@ static void attention(tdm_text_t *t, const tdm_snapshot_t *s) {
     by_label(t, s, TDM_METRIC_kv_pages, TDM_SET_KV, 0);
 }
 
-tdm_status_t tdm_status_json(const tdm_snapshot_t *s, int64_t start_ns, const tdm_fact_t *fact,
-                             uint32_t fact_cnt, char *buf, size_t cap, size_t *sz) {
+tdm_status_t tdm_status_json(const tdm_snapshot_t *before, const tdm_snapshot_t *s,
+                             int64_t start_ns, const tdm_fact_t *fact, uint32_t fact_cnt, char *buf,
+                             size_t cap, size_t *sz) {
     tdm_text_t t = {buf, cap, 0};
     tdm_text_str(&t, "{\"tandem\":{");
     for (uint32_t i = 0; i < fact_cnt; i++) {
@@ -158,17 +241,21 @@ tdm_status_t tdm_status_json(const tdm_snapshot_t *s, int64_t start_ns, const td
     tdm_text_json(&t, state_name(s));
     member(&t, "uptime_s", 0);
     tdm_text_fixed(&t, s->at_ns > start_ns ? (uint64_t)(s->at_ns - start_ns) / 1000000 : 0, 3, 0);
+    findings(&t, before, s, start_ns);
     requests(&t, s);
+    slo(&t, s);
     member(&t, "tokens", 0);
     by_label(&t, s, TDM_METRIC_tokens_total, TDM_SET_TOKEN, 0);
     latency(&t, s);
     attention(&t, s);
     rings(&t, s);
+    tiles(&t, s);
     net(&t, s);
     member(&t, "refusals", 0);
     by_label(&t, s, TDM_METRIC_refusals_total, TDM_SET_REFUSE, 1);
     member(&t, "faults", 0);
     by_label(&t, s, TDM_METRIC_faults_total, TDM_SET_FAULT, 1);
+    flight(&t, s);
     tdm_journey_t j;
     char journey[2048];
     tdm_journey_between(&j, NULL, s);

@@ -6,24 +6,28 @@
    same snapshot a scraper reads, grouped as an operator asks.
 
      {"tandem": {facts}, "state": "ready", "uptime_s": 12.3,
-      "requests": {...}, "tokens": {...}, "latency": {...},
+      "window_s": 10.0, "findings": [{gravity, cause, text}],
+      "requests": {...}, "slo": [...], "tokens": {...}, "latency": {...},
       "iterations": {...}, "vcta": {...}, "kv": {...}, "rings": [...],
-      "net": {...}, "refusals": {...}, "fallbacks": {...},
-      "faults": {...}, "journey": {...}}
+      "tiles": [...], "net": {...}, "refusals": {...}, "fallbacks": {...},
+      "faults": {...}, "flight": {...}, "journey": {...}}
 
-   Objects keyed by reason hold only reasons that happened.  Times are
-   milliseconds, quantiles estimated from the histograms since start. */
+   Findings (telemetry/read/diagnose.h) are of the last window_s seconds;
+   counts are since start.  Objects keyed by reason hold only reasons that
+   happened.  Times are milliseconds, quantiles estimated from the
+   histograms since start. */
 
 #include "telemetry/read/render.h"
 
 TDM_BEGIN_DECLS
 
 /* tdm_status_json writes the document into buf[cap], NUL-terminated, and
-   its length into *sz; TDM_ERR_LIMIT where cap is too small.  start_ns is
-   the appliance's start on the clock of the snapshot. */
-TDM_MUST_USE tdm_status_t tdm_status_json(const tdm_snapshot_t *s, int64_t start_ns,
-                                          const tdm_fact_t *fact, uint32_t fact_cnt, char *buf,
-                                          size_t cap, size_t *sz);
+   its length into *sz; TDM_ERR_LIMIT where cap is too small.  before: an
+   earlier snapshot, where the window begins; NULL: at the start.  start_ns
+   is the appliance's start on the clock of the snapshots. */
+TDM_MUST_USE tdm_status_t tdm_status_json(const tdm_snapshot_t *before, const tdm_snapshot_t *s,
+                                          int64_t start_ns, const tdm_fact_t *fact,
+                                          uint32_t fact_cnt, char *buf, size_t cap, size_t *sz);
 
 TDM_END_DECLS
 

@@ -24,7 +24,7 @@ static json_t *status_of(const tdm_fact_t *fact, uint32_t fact_cnt) {
     size_t sz = 0;
     tdm_snapshot_take(&snap, blocks, 1, INT64_C(15250000000));
     assert_int_equal(
-        tdm_status_json(&snap, INT64_C(5000000000), fact, fact_cnt, text, sizeof text, &sz),
+        tdm_status_json(NULL, &snap, INT64_C(5000000000), fact, fact_cnt, text, sizeof text, &sz),
         TDM_OK);
     json_error_t err;
     json_t *doc = json_loadb(text, sz, JSON_REJECT_DUPLICATES, &err);
@@ -89,6 +89,33 @@ static void numbers_are_the_snapshots(void **state) {
     json_decref(doc);
 }
 
+static void a_finding_of_the_window_is_told(void **state) {
+    (void)state;
+    static tdm_snapshot_t before;
+    size_t sz = 0;
+    (void)tdm_block_init(&block, "test");
+    tdm_count(&block, TDM_METRIC_ring_enqueue_failures_total, TDM_LABEL_RING_request, 3);
+    tdm_snapshot_take(&before, blocks, 1, INT64_C(10000000000));
+    tdm_snapshot_take(&snap, blocks, 1, INT64_C(20000000000));
+    assert_int_equal(tdm_status_json(&before, &snap, 0, NULL, 0, text, sizeof text, &sz), TDM_OK);
+    json_t *doc = json_loads(text, 0, NULL);
+    assert_int_equal(json_array_size(json_object_get(doc, "findings")), 0);
+    assert_true(json_real_value(json_object_get(doc, "window_s")) == 10.0 ||
+                json_integer_value(json_object_get(doc, "window_s")) == 10);
+    json_decref(doc);
+    tdm_count(&block, TDM_METRIC_ring_enqueue_failures_total, TDM_LABEL_RING_request, 4);
+    tdm_snapshot_take(&snap, blocks, 1, INT64_C(20000000000));
+    assert_int_equal(tdm_status_json(&before, &snap, 0, NULL, 0, text, sizeof text, &sz), TDM_OK);
+    doc = json_loads(text, 0, NULL);
+    const json_t *one = json_array_get(json_object_get(doc, "findings"), 0);
+    assert_string_equal(json_string_value(json_object_get(one, "cause")), "ring");
+    assert_non_null(strstr(json_string_value(json_object_get(one, "text")), "full 4 times"));
+    assert_int_equal(json_array_size(json_object_get(doc, "tiles")), TDM_LABEL_CNT_TILE);
+    assert_int_equal(json_array_size(json_object_get(doc, "slo")),
+                     TDM_LABEL_CNT_SLO_CLASS * TDM_LABEL_CNT_OBJECTIVE);
+    json_decref(doc);
+}
+
 static void hostile_facts_stay_strings(void **state) {
     (void)state;
     (void)tdm_block_init(&block, "test");
@@ -104,10 +131,10 @@ static void a_small_buffer_is_refused(void **state) {
     size_t sz = 0, need = 0;
     (void)tdm_block_init(&block, "test");
     tdm_snapshot_take(&snap, blocks, 1, 1);
-    assert_int_equal(tdm_status_json(&snap, 0, NULL, 0, text, sizeof text, &sz), TDM_OK);
+    assert_int_equal(tdm_status_json(NULL, &snap, 0, NULL, 0, text, sizeof text, &sz), TDM_OK);
     char *own = malloc(sz);
     assert_non_null(own);
-    assert_int_equal(tdm_status_json(&snap, 0, NULL, 0, own, sz, &need), TDM_ERR_LIMIT);
+    assert_int_equal(tdm_status_json(NULL, &snap, 0, NULL, 0, own, sz, &need), TDM_ERR_LIMIT);
     assert_int_equal(need, sz);
     free(own);
 }
@@ -126,6 +153,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_empty_appliance_has_a_status),
         cmocka_unit_test(numbers_are_the_snapshots),
+        cmocka_unit_test(a_finding_of_the_window_is_told),
         cmocka_unit_test(hostile_facts_stay_strings),
         cmocka_unit_test(a_small_buffer_is_refused),
         cmocka_unit_test(the_journey_fits_where_status_puts_it),

@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "telemetry/read/diagnose.h"
+
+#include "appliance/abi/reasons.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+/* Thresholds, those of deploy/monitoring/prometheus/alerts.rules.yml where
+   there is an alert.  TURN_MAX_NS: a turn that long is seen by whoever
+   waits for the tile; the longest lawful one tokenises a body of a MiB. */
+#define BUSY_SHARE     0.9
+#define TURN_MAX_NS    (50u * 1000000u)
+#define HYBRID_MIN     8u
+#define FUSED_SHARE    0.5
+#define KV_PPM         950000u
+#define REFUSED_SHARE  0.05
+#define REQUEST_MIN    5u
+#define MISSED_SHARE   0.01
+#define PREDICTION_PPM 1500000u
+#define OBSERVED_MIN   20u
+
+typedef struct list {
+    const tdm_snapshot_t *before, *after;
+    tdm_finding_t *out;
+    uint32_t cnt;
+} list_t;
+
+const char *tdm_gravity_name(tdm_gravity_t gravity) {
+    static const char *const name[TDM_GRAVITY_CNT] = {"notice", "warning", "critical"};
+    return gravity < TDM_GRAVITY_CNT ? name[gravity] : "?";
+}
+
+__attribute__((format(printf, 4, 5))) static void find(list_t *l, tdm_gravity_t gravity,
+                                                       const char *cause, const char *format, ...) {
+    if (l->cnt == TDM_FINDING_MAX && l->out[--l->cnt].gravity >= gravity) {
+        l->cnt++; /* as grave as this one: the earlier stays */
+        return;
+    }
+    /* Behind all of its gravity: rules run from the machine upwards. */
+    uint32_t at = l->cnt++;
+    for (; at > 0 && l->out[at - 1].gravity < gravity; at--) l->out[at] = l->out[at - 1];
+    l->out[at].gravity = gravity;
+    l->out[at].cause = cause;
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(l->out[at].text, sizeof l->out[at].text, format, args);
+    va_end(args);
+}
+
+static uint64_t now(const list_t *l, tdm_metric_t metric, uint32_t idx) {
+    return tdm_snapshot_value(l->after, metric, idx);
+}
+
+static uint64_t grown(const list_t *l, tdm_metric_t metric, uint32_t idx) {
+    return now(l, metric, idx) - (l->before ? tdm_snapshot_value(l->before, metric, idx) : 0);
+}
+
+static double share(uint64_t part, uint64_t whole) {
+    return whole ? (double)part / (double)whole : 0.0;
+}
+
+/* most gives the index of a reason metric's series that grew most. */
+static uint32_t most(const list_t *l, tdm_metric_t metric) {
+    uint32_t best = 0;
+    for (uint32_t i = 1; i < tdm_metric_row[metric].series_cnt; i++)
+        if (grown(l, metric, i) > grown(l, metric, best)) best = i;
+    return best;
+}
+
+static const char *text_of(uint32_t first, uint32_t idx) {
+    return tdm_reason_text((tdm_reason_t)(first + idx));
+}
+
+/* --- rules, from the machine upwards ------------------------------------- */
+
+static void state(list_t *l) {
+    if (now(l, TDM_METRIC_state, TDM_LABEL_STATE_failed))
+        find(l, TDM_GRAVITY_CRITICAL, "executor", "the executor is gone for good: see its log");
+    else if (now(l, TDM_METRIC_state, TDM_LABEL_STATE_starting))
+        find(l, TDM_GRAVITY_WARNING, "state", "not serving yet: the executor loads or restarts");
+    else if (now(l, TDM_METRIC_state, TDM_LABEL_STATE_draining))
+        find(l, TDM_GRAVITY_NOTICE, "state", "draining: nothing new is accepted");
+}
+
+static void faults(list_t *l) {
+    for (uint32_t i = 0; i < TDM_LABEL_CNT_FAULT; i++) {
+        uint64_t n = grown(l, TDM_METRIC_faults_total, i);
+        if (n)
+            find(l, TDM_GRAVITY_WARNING, "fault", "%" PRIu64 " times %s: %s", n,
+                 tdm_label_value(TDM_SET_FAULT, i), text_of(TDM_LABEL_FIRST_FAULT, i));
+    }
+}
+
+static void tiles(list_t *l) {
+    for (uint32_t t = 0; t < TDM_LABEL_CNT_TILE; t++) {
+        const char *name = tdm_label_value(TDM_SET_TILE, t);
+        tdm_metric_t m = TDM_METRIC_tile_seconds_total;
+        uint64_t busy = grown(l, m, tdm_series2(m, t, TDM_LABEL_TURN_busy));
+        uint64_t idle = grown(l, m, tdm_series2(m, t, TDM_LABEL_TURN_idle));
+        uint64_t turn_ns = now(l, TDM_METRIC_tile_turn_max_seconds, t);
+        if (share(busy, busy + idle) > BUSY_SHARE)
+            find(l, TDM_GRAVITY_WARNING, "tile",
+                 "tile %s has no rest: busy %.0f %% of the time, it is the bottleneck", name,
+                 100.0 * share(busy, busy + idle));
+        else if (turn_ns > TURN_MAX_NS)
+            find(l, TDM_GRAVITY_WARNING, "tile",
+                 "tile %s is slow: one turn took %.0f ms, all that it serves waited so long", name,
+                 (double)turn_ns / 1e6);
+    }
+}
+
+static void rings(list_t *l) {
+    for (uint32_t r = 0; r < TDM_LABEL_CNT_RING; r++) {
+        uint64_t n = grown(l, TDM_METRIC_ring_enqueue_failures_total, r);
+        if (n)
+            find(l, TDM_GRAVITY_WARNING, "ring",
+                 "ring %s was full %" PRIu64 " times (it holds %" PRIu64
+                 "): it is too small, or its reader too slow",
+                 tdm_label_value(TDM_SET_RING, r), n, now(l, TDM_METRIC_ring_capacity_entries, r));
+    }
+}
+
+/* drops: those that are the appliance's own want, not somebody's nonsense. */
+static void drops(list_t *l) {
+    static const tdm_reason_t want[] = {TDM_DROP_nic_missed, TDM_DROP_nic_error, TDM_DROP_no_mbuf,
+                                        TDM_DROP_tx_full, TDM_DROP_quic_memory};
+    for (uint32_t i = 0; i < TDM_COUNT_OF(want); i++) {
+        uint64_t n = grown(l, TDM_METRIC_net_drops_total, tdm_label_reason(want[i]));
+        if (n)
+            find(l, TDM_GRAVITY_WARNING, "drop", "%" PRIu64 " packets lost, %s: %s", n,
+                 tdm_reason_name(want[i]), tdm_reason_text(want[i]));
+    }
+}
+
+static void fallbacks(list_t *l) {
+    uint64_t fused = grown(l, TDM_METRIC_hybrid_iterations_total, TDM_LABEL_HYBRID_fused);
+    uint64_t fell = grown(l, TDM_METRIC_hybrid_iterations_total, TDM_LABEL_HYBRID_fallback);
+    if (fused + fell < HYBRID_MIN || share(fused, fused + fell) >= FUSED_SHARE) return;
+    uint32_t why = most(l, TDM_METRIC_fallbacks_total);
+    find(l, TDM_GRAVITY_WARNING, "fallback",
+         "%" PRIu64 " of %" PRIu64 " hybrid iterations were not fused, most for %s: %s", fell,
+         fused + fell, tdm_label_value(TDM_SET_FALLBACK, why),
+         text_of(TDM_LABEL_FIRST_FALLBACK, why));
+}
+
+static void predictions(list_t *l) {
+    tdm_histogram_t h;
+    tdm_histogram_between(&h, l->before, l->after, TDM_METRIC_prediction_ratio);
+    uint64_t median = tdm_histogram_quantile(&h, 500);
+    if (h.cnt >= OBSERVED_MIN && median > PREDICTION_PPM)
+        find(l, TDM_GRAVITY_NOTICE, "profile",
+             "iterations take %.1f times their prediction: measure the profile anew",
+             (double)median / 1e6);
+}
+
+static uint64_t over_classes(const list_t *l, tdm_metric_t m, uint32_t b) {
+    uint64_t n = 0;
+    for (uint32_t c = 0; c < TDM_LABEL_CNT_SLO_CLASS; c++) n += now(l, m, tdm_series2(m, c, b));
+    return n;
+}
+
+static void pages(list_t *l) {
+    uint64_t waiting = over_classes(l, TDM_METRIC_queue_requests, TDM_LABEL_QUEUE_waiting);
+    uint64_t ppm = now(l, TDM_METRIC_kv_usage_ratio, 0);
+    if (ppm > KV_PPM && waiting)
+        find(l, TDM_GRAVITY_WARNING, "kv",
+             "KV pages are used up (%.0f %%) and %" PRIu64 " requests wait for some",
+             (double)ppm / 1e4, waiting);
+}
+
+static void refusals(list_t *l) {
+    uint64_t all = 0, refused = 0;
+    tdm_metric_t m = TDM_METRIC_requests_total;
+    for (uint32_t i = 0; i < tdm_metric_row[m].series_cnt; i++) {
+        uint64_t n = grown(l, m, i);
+        all += n;
+        if (i % TDM_LABEL_CNT_OUTCOME == TDM_LABEL_OUTCOME_rejected) refused += n;
+    }
+    if (all < REQUEST_MIN || share(refused, all) <= REFUSED_SHARE) return;
+    uint32_t why = most(l, TDM_METRIC_refusals_total);
+    find(l, TDM_GRAVITY_CRITICAL, "refusal",
+         "%" PRIu64 " of %" PRIu64 " requests were refused, most for %s: %s", refused, all,
+         tdm_label_value(TDM_SET_REFUSE, why), text_of(TDM_LABEL_FIRST_REFUSE, why));
+}
+
+static void promises(list_t *l) {
+    tdm_metric_t m = TDM_METRIC_slo_requests_total;
+    for (uint32_t c = 0; c < TDM_LABEL_CNT_SLO_CLASS; c++)
+        for (uint32_t o = 0; o < TDM_LABEL_OBJECTIVE_all; o++) {
+            uint64_t met = grown(l, m, tdm_series3(m, c, o, TDM_LABEL_RESULT_met));
+            uint64_t missed = grown(l, m, tdm_series3(m, c, o, TDM_LABEL_RESULT_missed));
+            if (met + missed < REQUEST_MIN || share(missed, met + missed) <= MISSED_SHARE) continue;
+            find(l, TDM_GRAVITY_CRITICAL, "slo",
+                 "%" PRIu64 " of %" PRIu64 " streams of class %s missed the promised %s", missed,
+                 met + missed, tdm_label_value(TDM_SET_SLO_CLASS, c),
+                 tdm_label_value(TDM_SET_OBJECTIVE, o));
+        }
+}
+
+uint32_t tdm_diagnose(const tdm_snapshot_t *before, const tdm_snapshot_t *after,
+                      tdm_finding_t *out) {
+    list_t l = {.before = before, .after = after, .out = out};
+    state(&l);
+    faults(&l);
+    tiles(&l);
+    rings(&l);
+    drops(&l);
+    fallbacks(&l);
+    predictions(&l);
+    pages(&l);
+    refusals(&l);
+    promises(&l);
+    return l.cnt;
+}

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Goal: a planted cause is named, alone and in plain words, and a quiet
+   house has no finding.
+   Method: one snapshot before, one cause put into a block, one after. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "telemetry/read/diagnose.h"
+
+#include <string.h>
+
+static tdm_block_t block;
+static const tdm_block_t *const blocks[] = {&block};
+static tdm_snapshot_t before, after;
+static tdm_finding_t found[TDM_FINDING_MAX];
+
+#define S  UINT64_C(1000000000)
+#define MS UINT64_C(1000000)
+
+static uint32_t turn(uint32_t tile, uint32_t state) {
+    return tdm_series2(TDM_METRIC_tile_seconds_total, tile, state);
+}
+
+/* A house that has served for a while, all well. */
+static int setup(void **state) {
+    (void)state;
+    (void)tdm_block_init(&block, "test");
+    tdm_gauge_set(&block, TDM_METRIC_state, TDM_LABEL_STATE_ready, 1);
+    tdm_gauge_set(&block, TDM_METRIC_ring_capacity_entries, TDM_LABEL_RING_request, 16);
+    tdm_gauge_set(&block, TDM_METRIC_kv_usage_ratio, 0, 400000);
+    tdm_count(&block, TDM_METRIC_hybrid_iterations_total, TDM_LABEL_HYBRID_fused, 1000);
+    tdm_count(&block, TDM_METRIC_faults_total, 0, 3); /* long ago */
+    tdm_snapshot_take(&before, blocks, 1, 0);
+    for (uint32_t t = 0; t < TDM_LABEL_CNT_TILE; t++) {
+        tdm_count(&block, TDM_METRIC_tile_seconds_total, turn(t, TDM_LABEL_TURN_busy), 2 * S);
+        tdm_count(&block, TDM_METRIC_tile_seconds_total, turn(t, TDM_LABEL_TURN_idle), 8 * S);
+        tdm_gauge_set(&block, TDM_METRIC_tile_turn_max_seconds, t, 3 * MS);
+    }
+    tdm_count(&block, TDM_METRIC_hybrid_iterations_total, TDM_LABEL_HYBRID_fused, 100);
+    tdm_count(&block, TDM_METRIC_requests_total, 0, 100);
+    return 0;
+}
+
+static uint32_t diagnose(void) {
+    tdm_snapshot_take(&after, blocks, 1, 10 * (int64_t)S);
+    return tdm_diagnose(&before, &after, found);
+}
+
+static void only(const char *cause, tdm_gravity_t gravity, const char *text) {
+    uint32_t n = diagnose();
+    if (n != 1) fail_msg("%u findings, the first: %s", n, n ? found[0].text : "-");
+    assert_string_equal(found[0].cause, cause);
+    assert_int_equal(found[0].gravity, gravity);
+    if (!strstr(found[0].text, text)) fail_msg("%s: %s", cause, found[0].text);
+}
+
+static void a_quiet_house_has_no_finding(void **state) {
+    (void)state;
+    assert_int_equal(diagnose(), 0);
+}
+
+static void a_slow_tile_is_named(void **state) {
+    (void)state;
+    tdm_gauge_set(&block, TDM_METRIC_tile_turn_max_seconds, TDM_LABEL_TILE_sched, 120 * MS);
+    only("tile", TDM_GRAVITY_WARNING, "tile sched is slow: one turn took 120 ms");
+}
+
+static void a_tile_without_rest_is_named(void **state) {
+    (void)state;
+    tdm_count(&block, TDM_METRIC_tile_seconds_total, turn(TDM_LABEL_TILE_api, TDM_LABEL_TURN_busy),
+              190 * S);
+    only("tile", TDM_GRAVITY_WARNING, "tile api has no rest: busy 96 % of the time");
+}
+
+static void a_small_ring_is_named(void **state) {
+    (void)state;
+    tdm_count(&block, TDM_METRIC_ring_enqueue_failures_total, TDM_LABEL_RING_request, 7);
+    only("ring", TDM_GRAVITY_WARNING, "ring request was full 7 times (it holds 16)");
+}
+
+static void a_fallback_storm_is_named_with_its_reason(void **state) {
+    (void)state;
+    tdm_count(&block, TDM_METRIC_hybrid_iterations_total, TDM_LABEL_HYBRID_fallback, 300);
+    tdm_count(&block, TDM_METRIC_fallbacks_total, tdm_label_reason(TDM_FALLBACK_operator), 2);
+    tdm_count(&block, TDM_METRIC_fallbacks_total, tdm_label_reason(TDM_FALLBACK_bin_unverified),
+              298);
+    only("fallback", TDM_GRAVITY_WARNING,
+         "300 of 400 hybrid iterations were not fused, most for bin_unverified: the shape lies");
+}
+
+static void pages_that_ran_out_are_named_where_somebody_waits(void **state) {
+    (void)state;
+    tdm_gauge_set(&block, TDM_METRIC_kv_usage_ratio, 0, 990000);
+    assert_int_equal(diagnose(), 0);
+    tdm_gauge_set(&block, TDM_METRIC_queue_requests,
+                  tdm_series2(TDM_METRIC_queue_requests, 1, TDM_LABEL_QUEUE_waiting), 4);
+    only("kv", TDM_GRAVITY_WARNING, "KV pages are used up (99 %) and 4 requests wait");
+}
+
+static void lost_packets_are_named_and_nonsense_from_outside_is_not(void **state) {
+    (void)state;
+    tdm_count(&block, TDM_METRIC_net_drops_total, tdm_label_reason(TDM_DROP_udp_port), 500);
+    assert_int_equal(diagnose(), 0);
+    tdm_count(&block, TDM_METRIC_net_drops_total, tdm_label_reason(TDM_DROP_no_mbuf), 5);
+    only("drop", TDM_GRAVITY_WARNING, "5 packets lost, no_mbuf: the packet pool was empty");
+}
+
+static void refusals_and_broken_promises_come_first(void **state) {
+    (void)state;
+    tdm_gauge_set(&block, TDM_METRIC_tile_turn_max_seconds, TDM_LABEL_TILE_net, 60 * MS);
+    tdm_count(&block, TDM_METRIC_requests_total,
+              tdm_series3(TDM_METRIC_requests_total, 0, 0, TDM_LABEL_OUTCOME_rejected), 50);
+    tdm_count(&block, TDM_METRIC_refusals_total, tdm_label_reason(TDM_REFUSE_waiting_full), 50);
+    tdm_metric_t m = TDM_METRIC_slo_requests_total;
+    tdm_count(&block, m, tdm_series3(m, 2, TDM_LABEL_OBJECTIVE_ttft, TDM_LABEL_RESULT_met), 80);
+    tdm_count(&block, m, tdm_series3(m, 2, TDM_LABEL_OBJECTIVE_ttft, TDM_LABEL_RESULT_missed), 20);
+    assert_int_equal(diagnose(), 3);
+    assert_string_equal(found[0].cause, "refusal");
+    assert_non_null(
+        strstr(found[0].text, "50 of 150 requests were refused, most for waiting_full"));
+    assert_string_equal(found[1].cause, "slo");
+    assert_non_null(
+        strstr(found[1].text, "20 of 100 streams of class batch missed the promised ttft"));
+    assert_string_equal(found[2].cause, "tile");
+}
+
+static void a_stale_profile_faults_and_states_are_named(void **state) {
+    (void)state;
+    for (int i = 0; i < 30; i++) tdm_observe(&block, TDM_METRIC_prediction_ratio, 0, 1900000);
+    only("profile", TDM_GRAVITY_NOTICE, "times their prediction: measure the profile anew");
+    tdm_gauge_set(&block, TDM_METRIC_state, TDM_LABEL_STATE_ready, 0);
+    tdm_gauge_set(&block, TDM_METRIC_state, TDM_LABEL_STATE_failed, 1);
+    tdm_count(&block, TDM_METRIC_faults_total, tdm_label_reason(TDM_FAULT_executor_hang), 2);
+    assert_int_equal(diagnose(), 3);
+    assert_string_equal(found[0].cause, "executor");
+    assert_non_null(strstr(found[1].text, "2 times executor_hang"));
+}
+
+static void there_are_never_more_than_fit(void **state) {
+    (void)state;
+    for (uint32_t i = 0; i < TDM_LABEL_CNT_FAULT; i++)
+        tdm_count(&block, TDM_METRIC_faults_total, i, 1);
+    for (uint32_t i = 0; i < TDM_LABEL_CNT_RING; i++)
+        tdm_count(&block, TDM_METRIC_ring_enqueue_failures_total, i, 1);
+    for (uint32_t i = 0; i < TDM_LABEL_CNT_TILE; i++)
+        tdm_gauge_set(&block, TDM_METRIC_tile_turn_max_seconds, i, S);
+    assert_int_equal(diagnose(), TDM_FINDING_MAX);
+}
+
+int main(void) {
+#define CASE(f) cmocka_unit_test_setup(f, setup)
+    const struct CMUnitTest tests[] = {
+        CASE(a_quiet_house_has_no_finding),
+        CASE(a_slow_tile_is_named),
+        CASE(a_tile_without_rest_is_named),
+        CASE(a_small_ring_is_named),
+        CASE(a_fallback_storm_is_named_with_its_reason),
+        CASE(pages_that_ran_out_are_named_where_somebody_waits),
+        CASE(lost_packets_are_named_and_nonsense_from_outside_is_not),
+        CASE(refusals_and_broken_promises_come_first),
+        CASE(a_stale_profile_faults_and_states_are_named),
+        CASE(there_are_never_more_than_fit),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
