@@ -199,6 +199,7 @@ tdm_status_t tdm_house_open(tdm_house_t *h, const tdm_config_t *config, const ch
                            .sched = h->sched,
                            .http1 = h->http1,
                            .port = h->port,
+                           .net = h->net,
                            .vitals = &h->vitals};
     h->mgmt_loop = (tdm_tile_t){.block = h->wires.block[TDM_BLOCK_MGMT],
                                 .label = TDM_LABEL_TILE_mgmt,
@@ -227,7 +228,6 @@ static int is_drained(tdm_house_t *h) {
 }
 
 tdm_status_t tdm_house_run(tdm_house_t *h, tdm_error_t *err) {
-                           .net = h->net,
     int64_t give_up_ns = TDM_TIME_NEVER;
     for (;;) {
         int64_t now_ns = tdm_clock_now_ns();
