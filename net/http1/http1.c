@@ -60,20 +60,22 @@ static tdm_status_t check(const tdm_http1_config_t *c, const tdm_http1_wires_t *
 static tdm_status_t take_memory(tdm_http1_t *d, tdm_error_t *err) {
     const tdm_http1_config_t *c = &d->config;
     uint64_t slots = (uint64_t)c->slot_cnt * sizeof(slot_t);
+    uint64_t places = (uint64_t)c->slot_cnt * sizeof(tdm_slot_place_t);
     uint64_t peers = (uint64_t)(c->conn_max + LINK_SPARE) * sizeof(peer_t), pipes;
     uint64_t links = (uint64_t)(c->conn_max + LINK_SPARE) * sizeof(link_t);
     if (!tdm_size_mul(c->slot_cnt, c->pipe_sz, &pipes))
         return tdm_error_set(err, TDM_ERR_LIMIT, "http1: pipes are too large");
-    tdm_status_t st =
-        tdm_arena_open(&d->arena, TDM_ARENA_PLAIN, slots + peers + links + pipes + 4 * 4096, err);
+    tdm_status_t st = tdm_arena_open(&d->arena, TDM_ARENA_PLAIN,
+                                     slots + places + peers + links + pipes + 4 * 4096, err);
     if (st != TDM_OK) return st;
     d->slot = tdm_arena_take(&d->arena, slots, TDM_CACHE_LINE);
+    tdm_slot_place_t *place = tdm_arena_take(&d->arena, places, TDM_CACHE_LINE);
     d->peer = tdm_arena_take(&d->arena, peers, TDM_CACHE_LINE);
     d->link = tdm_arena_take(&d->arena, links, TDM_CACHE_LINE);
     uint8_t *buf = tdm_arena_take(&d->arena, pipes, 4096);
-    TDM_CHECK(d->slot && d->peer && d->link && buf);
+    TDM_CHECK(d->slot && place && d->peer && d->link && buf);
     tdm_arena_seal(&d->arena);
-    tdm_http1_slots_init(d, buf);
+    tdm_http1_slots_init(d, place, buf);
     return TDM_OK;
 }
 

@@ -22,6 +22,7 @@
 #include "appliance/base/arena.h"
 #include "appliance/base/clock.h"
 #include "appliance/ring/pipe.h"
+#include "appliance/ring/slots.h"
 #include "telemetry/block/stream.h"
 
 #include <microhttpd.h>
@@ -38,13 +39,11 @@ typedef struct slot {
     connection_t *conn;   /* NULL once the connection is done with the slot */
     uint32_t egress;      /* TDM_EGRESS_* seen so far */
     uint16_t api;         /* tile that got the arrival */
-    uint8_t is_used;      /* not on the free list */
     uint8_t is_suspended; /* the connection waits for a flag or a record */
     uint8_t is_gone;      /* the client left; api was told or will be */
     uint8_t owes_hangup;  /* the hangup lane was full */
-    uint32_t next_free;
-    uint64_t body_cap; /* bytes counted in body_total for exchange.body */
-    struct link *link; /* of conn */
+    uint64_t body_cap;    /* bytes counted in body_total for exchange.body */
+    struct link *link;    /* of conn */
     /* --- the library thread's alone --- */
     uint32_t cursor;       /* of the pipe */
     tdm_pipe_record_t rec; /* record under way */
@@ -95,8 +94,7 @@ struct tdm_http1 {
     tdm_arena_t arena; /* slots, pipes, peers */
     pthread_mutex_t lock;
     slot_t *slot; /* [config.slot_cnt] */
-    uint32_t free_head;
-    uint32_t used_cnt;
+    tdm_slots_t slots;
     uint32_t link_cnt; /* connections */
     uint32_t owed_cnt; /* slots that owe a hang-up */
     uint64_t body_total;
@@ -114,8 +112,6 @@ struct tdm_http1 {
     int is_next_extra;  /* the one just accepted is */
     uint32_t next_api;
 };
-
-#define SLOT_NONE UINT32_MAX
 
 /* request is one HTTP request between its first line and its end; the
    library hands it back as con_cls. */
@@ -164,7 +160,7 @@ link_t *tdm_http1_link_of(connection_t *conn);
 
 /* --- slots.c ----------------------------------------------------------- */
 
-void tdm_http1_slots_init(tdm_http1_t *d, uint8_t *pipes);
+void tdm_http1_slots_init(tdm_http1_t *d, tdm_slot_place_t *places, uint8_t *pipes);
 
 /* tdm_http1_slot_take gives a slot with a fresh generation, an empty pipe
    and a zeroed exchange but for handle, door and reply; NULL: none free.

@@ -8,20 +8,13 @@
 #define EVENT_BATCH 64
 #define SCAN_NS     (250 * TDM_NS_PER_MS) /* a slow request is cut at most this much late */
 
-/* slot_of finds the slot of a handle; NULL where it has a new owner. */
-static slot_t *slot_of(tdm_http1_t *d, uint32_t slot, uint32_t generation) {
-    if (slot >= d->config.slot_cnt) return NULL;
-    slot_t *s = &d->slot[slot];
-    return s->is_used && s->exchange.handle.generation == generation ? s : NULL;
-}
-
 static void on_word_locked(tdm_http1_t *d, const tdm_egress_t *word) {
-    slot_t *s = slot_of(d, word->handle.slot, word->handle.generation);
-    if (!s) {
+    if (!tdm_slots_is_live(&d->slots, word->handle)) {
         tdm_count(d->wires.poll_block, TDM_METRIC_net_drops_total,
                   tdm_label_reason(TDM_DROP_stale_handle), 1);
         return;
     }
+    slot_t *s = &d->slot[word->handle.slot];
     s->egress |= word->flags;
     tdm_http1_slot_resume_locked(s);
     tdm_http1_slot_release_locked(d, s);
@@ -72,7 +65,8 @@ static uint32_t pay_hangups(tdm_http1_t *d) {
     (void)pthread_mutex_lock(&d->lock);
     for (uint32_t i = 0; i < d->config.slot_cnt && d->owed_cnt; i++) {
         slot_t *s = &d->slot[i];
-        if (s->is_used && s->owes_hangup) n += (uint32_t)tdm_http1_slot_hangup_locked(d, s);
+        if (tdm_slots_is_used(&d->slots, i) && s->owes_hangup)
+            n += (uint32_t)tdm_http1_slot_hangup_locked(d, s);
     }
     (void)pthread_mutex_unlock(&d->lock);
     return n;
@@ -117,10 +111,7 @@ int tdm_http1_fd(const tdm_http1_t *d) {
 }
 
 uint32_t tdm_http1_open_cnt(tdm_http1_t *d) {
-    (void)pthread_mutex_lock(&d->lock);
-    uint32_t n = d->used_cnt;
-    (void)pthread_mutex_unlock(&d->lock);
-    return n;
+    return tdm_slots_used_cnt(&d->slots);
 }
 
 uint32_t tdm_http1_conn_cnt(tdm_http1_t *d) {

@@ -6,35 +6,28 @@
 #include <stdlib.h>
 #include <string.h>
 
-void tdm_http1_slots_init(tdm_http1_t *d, uint8_t *pipes) {
+void tdm_http1_slots_init(tdm_http1_t *d, tdm_slot_place_t *places, uint8_t *pipes) {
+    tdm_slots_init(&d->slots, places, d->config.slot_cnt);
     for (uint32_t i = 0; i < d->config.slot_cnt; i++) {
-        slot_t *s = &d->slot[i];
-        s->next_free = i + 1 < d->config.slot_cnt ? i + 1 : SLOT_NONE;
-        s->exchange.handle.slot = i;
-        tdm_status_t st =
-            tdm_pipe_init(&s->pipe, pipes + (size_t)i * d->config.pipe_sz, d->config.pipe_sz);
+        tdm_status_t st = tdm_pipe_init(&d->slot[i].pipe, pipes + (size_t)i * d->config.pipe_sz,
+                                        d->config.pipe_sz);
         TDM_CHECK(st == TDM_OK);
     }
-    d->free_head = 0;
 }
 
 slot_t *tdm_http1_slot_take(tdm_http1_t *d, int is_vital) {
+    tdm_handle_t h;
+    slot_t *s = NULL;
     (void)pthread_mutex_lock(&d->lock);
-    uint32_t max = d->config.slot_cnt - (is_vital ? 0 : d->config.reserve_cnt);
-    uint32_t i = d->used_cnt < max ? d->free_head : SLOT_NONE;
-    slot_t *s = i == SLOT_NONE || d->is_closing ? NULL : &d->slot[i];
-    if (s) {
-        d->free_head = s->next_free;
-        d->used_cnt++;
-        uint32_t generation = s->exchange.handle.generation + 1;
+    if (!d->is_closing && tdm_slots_take(&d->slots, is_vital ? 0 : d->config.reserve_cnt, &h)) {
+        s = &d->slot[h.slot];
         memset(&s->exchange, 0, sizeof s->exchange);
-        s->exchange.handle = (tdm_handle_t){i, generation ? generation : 1};
+        s->exchange.handle = h;
         s->exchange.door = d->config.door;
         s->exchange.door_kind = TDM_DOOR_HTTP1;
         s->exchange.reply = &s->pipe;
         tdm_pipe_reset(&s->pipe);
         s->egress = 0;
-        s->is_used = 1;
         s->is_suspended = s->is_gone = s->owes_hangup = 0;
         s->cursor = tdm_pipe_begin();
         s->rec = (tdm_pipe_record_t){0};
@@ -47,15 +40,14 @@ slot_t *tdm_http1_slot_take(tdm_http1_t *d, int is_vital) {
 
 /* give_back_if_done frees the slot once both sides are done with it. */
 static void give_back_if_done(tdm_http1_t *d, slot_t *s) {
-    if (!s->is_used || s->conn || !(s->egress & TDM_EGRESS_END)) return;
+    if (!tdm_slots_is_used(&d->slots, s->exchange.handle.slot) || s->conn ||
+        !(s->egress & TDM_EGRESS_END))
+        return;
     if (s->owes_hangup) {
         s->owes_hangup = 0; /* api ended by itself: nothing to tell */
         d->owed_cnt--;
     }
-    s->is_used = 0;
-    s->next_free = d->free_head;
-    d->free_head = s->exchange.handle.slot;
-    d->used_cnt--;
+    tdm_slots_give(&d->slots, s->exchange.handle.slot);
 }
 
 static void drop_body_locked(tdm_http1_t *d, slot_t *s) {

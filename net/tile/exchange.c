@@ -8,15 +8,14 @@
 
 /* --- slots ---------------------------------------------------------- */
 
-tdm_status_t exchange_init(tdm_net_tile_t *t, uint8_t *pipes, tdm_error_t *err) {
-    t->free_head = SLOT_NONE;
-    for (uint32_t i = t->c.exchange_max; i-- > 0;) {
+tdm_status_t exchange_init(tdm_net_tile_t *t, tdm_slot_place_t *places, uint8_t *pipes,
+                           tdm_error_t *err) {
+    tdm_slots_init(&t->slots, places, t->c.exchange_max);
+    for (uint32_t i = 0; i < t->c.exchange_max; i++) {
         slot_t *s = &t->slot[i];
         if (tdm_pipe_init(&s->pipe, pipes + i * PIPE_STRIDE(&t->c), t->c.pipe_sz) != TDM_OK)
             return tdm_error_set(err, TDM_ERR_INVAL, "net tile: a pipe of %u bytes", t->c.pipe_sz);
         t->exchange[i].handle = (tdm_handle_t){.slot = i};
-        s->next_free = t->free_head;
-        t->free_head = i;
     }
     return TDM_OK;
 }
@@ -36,31 +35,26 @@ static void owner_leave(tdm_net_tile_t *t, uint32_t idx, uint32_t owner) {
         s->is_hangup_due = 0; /* END came first: there is nothing left to cancel */
         t->hangup_due_cnt--;
     }
-    s->next_free = t->free_head;
-    t->free_head = idx;
-    tdm_store_relaxed(&t->used_cnt, t->used_cnt - 1);
+    tdm_slots_give(&t->slots, idx);
 }
 
 static tdm_exchange_t *exchange_open(void *ctx, const tdm_endpoint_t *remote) {
     tdm_net_tile_t *t = ctx;
-    uint32_t idx = t->free_head;
-    if (idx == SLOT_NONE) return NULL;
-    slot_t *s = &t->slot[idx];
-    tdm_exchange_t *x = &t->exchange[idx];
-    uint32_t generation = x->handle.generation + 1;
-    t->free_head = s->next_free;
-    tdm_store_relaxed(&t->used_cnt, t->used_cnt + 1);
+    tdm_handle_t h;
+    if (!tdm_slots_take(&t->slots, 0, &h)) return NULL;
+    slot_t *s = &t->slot[h.slot];
+    tdm_exchange_t *x = &t->exchange[h.slot];
     s->owners = OWNER_H3;
     s->end_flags = 0;
     s->stream = (tdm_stream_t){0};
     tdm_pipe_reset(&s->pipe);
 
     memset(x, 0, sizeof *x);
-    x->handle = (tdm_handle_t){.slot = idx, .generation = generation != 0 ? generation : 1};
+    x->handle = h;
     x->door = t->c.door;
     x->door_kind = TDM_DOOR_H3;
     x->is_trusted_peer = t->c.is_subnet_trusted && tdm_link_is_onlink(t->link, remote);
-    x->body = t->body + (uint64_t)idx * t->c.body_max;
+    x->body = t->body + (uint64_t)h.slot * t->c.body_max;
     x->reply = &s->pipe;
     return x;
 }
@@ -148,8 +142,7 @@ tdm_h3_tile_t exchange_calls(tdm_net_tile_t *t) {
    BODY_DONE frees nothing here. */
 static void word_take(tdm_net_tile_t *t, const tdm_egress_t *w, int64_t now_ns) {
     uint32_t idx = w->handle.slot;
-    if (idx >= t->c.exchange_max || w->handle.generation != t->exchange[idx].handle.generation ||
-        (t->slot[idx].owners & OWNER_API) == 0) {
+    if (!tdm_slots_is_live(&t->slots, w->handle) || (t->slot[idx].owners & OWNER_API) == 0) {
         t->n.stale++;
         return;
     }

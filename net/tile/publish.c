@@ -95,7 +95,7 @@ static void publish_http(tdm_net_tile_t *t) {
         tdm_count_to(b, TDM_METRIC_http_responses_total,
                      tdm_series2(TDM_METRIC_http_responses_total, TDM_LABEL_DOOR_h3, i),
                      responses[i]);
-    tdm_gauge_set(b, TDM_METRIC_exchanges_open, TDM_LABEL_DOOR_h3, t->used_cnt);
+    tdm_gauge_set(b, TDM_METRIC_exchanges_open, TDM_LABEL_DOOR_h3, tdm_slots_used_cnt(&t->slots));
     tdm_gauge_set(b, TDM_METRIC_exchange_slots, TDM_LABEL_DOOR_h3, t->c.exchange_max);
     tdm_count_to(b, TDM_METRIC_exchanges_total, TDM_LABEL_DOOR_h3, t->n.exchanges);
     tdm_count_to(b, TDM_METRIC_disconnects_total, TDM_LABEL_DOOR_h3, t->n.disconnects);

@@ -9,7 +9,7 @@
 
 /* plan_t says where each table lies behind the tile. */
 typedef struct plan {
-    uint64_t exchange, slot, link, quic, h3, pipes, body, end;
+    uint64_t exchange, slot, place, link, quic, h3, pipes, body, end;
 } plan_t;
 
 /* config_full gives the rooms' configs with what this room decides. */
@@ -42,6 +42,7 @@ static int plan_make(const tdm_net_tile_config_t *c, plan_t *p) {
     return plan_add(p, &own, 1, sizeof(tdm_net_tile_t)) &&
            plan_add(p, &p->exchange, c->exchange_max, sizeof(tdm_exchange_t)) &&
            plan_add(p, &p->slot, c->exchange_max, sizeof(slot_t)) &&
+           plan_add(p, &p->place, c->exchange_max, sizeof(tdm_slot_place_t)) &&
            plan_add(p, &p->link, 1, tdm_link_footprint(c->link.neighbour_max)) &&
            plan_add(p, &p->quic, 1, tdm_quic_footprint(&c->quic)) &&
            plan_add(p, &p->h3, 1, tdm_h3_footprint(&c->h3)) &&
@@ -95,7 +96,7 @@ tdm_status_t tdm_net_tile_create(void *mem, const tdm_net_tile_config_t *config,
     t->exchange = (tdm_exchange_t *)(void *)(base + p.exchange);
     t->slot = (slot_t *)(void *)(base + p.slot);
     t->body = base + p.body;
-    st = exchange_init(t, base + p.pipes, err);
+    st = exchange_init(t, (tdm_slot_place_t *)(void *)(base + p.place), base + p.pipes, err);
     if (st == TDM_OK) st = tdm_link_init(base + p.link, &t->c.link, now_ns, &t->link, err);
     if (st != TDM_OK) return st;
     t->c.h3.tile = exchange_calls(t);
@@ -290,5 +291,5 @@ void tdm_net_tile_farewell(tdm_net_tile_t *t, int64_t now_ns) {
 }
 
 uint32_t tdm_net_tile_exchange_cnt(const tdm_net_tile_t *t) {
-    return tdm_load_relaxed(&t->used_cnt);
+    return tdm_slots_used_cnt(&t->slots);
 }

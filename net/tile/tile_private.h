@@ -7,6 +7,7 @@
 
 #include "appliance/base/clock.h"
 #include "appliance/ring/pipe.h"
+#include "appliance/ring/slots.h"
 #include "net/tile/tile.h"
 #include "telemetry/block/stream.h"
 
@@ -25,8 +26,6 @@
    still refuses. */
 #define STUCK_KNOWN_NS (10 * TDM_NS_PER_S)
 
-#define SLOT_NONE UINT32_MAX
-
 /* From one slot's pipe to the next: a cache line more than a power of two,
    or the first records of all pipes would fall into one set of each cache
    and push each other out. */
@@ -37,7 +36,6 @@
 #define OWNER_API 2u /* arrival pushed .. END word */
 
 typedef struct slot {
-    uint32_t next_free;
     uint32_t owners;
     uint16_t api; /* which api tile has it */
     uint16_t is_hangup_due;
@@ -79,8 +77,7 @@ struct tdm_net_tile {
     tdm_exchange_t *exchange; /* [exchange_max] */
     slot_t *slot;             /* [exchange_max] */
     uint8_t *body;            /* [exchange_max, body_max] */
-    uint32_t free_head;
-    uint32_t used_cnt; /* written by the tile, read by anyone */
+    tdm_slots_t slots;
     uint32_t api_turn; /* round robin over api tiles */
     uint32_t hangup_due_cnt;
 
@@ -97,8 +94,9 @@ struct tdm_net_tile {
 
 /* --- exchange.c ----------------------------------------------------- */
 
-/* exchange_init makes all slots free.  pipes: [exchange_max, pipe_sz]. */
-tdm_status_t exchange_init(tdm_net_tile_t *t, uint8_t *pipes, tdm_error_t *err);
+/* exchange_init makes all slots free.  places: [exchange_max].  pipes: [exchange_max, pipe_sz]. */
+tdm_status_t exchange_init(tdm_net_tile_t *t, tdm_slot_place_t *places, uint8_t *pipes,
+                           tdm_error_t *err);
 
 /* exchange_calls is the table h3 calls. */
 tdm_h3_tile_t exchange_calls(tdm_net_tile_t *t);
