@@ -17,6 +17,7 @@
 #define HOP_SMEM_SZ    231424 // all that a CTA may take, less 1 KiB
 #define HOP_CONTROL_SZ 1024
 #define HOP_STAGE_MAX  5
+#define HOP_TURN       4 // prefill items known at one time: written, in hand, at its end
 
 #define HOP_STEP_SZ  8192 // bytes of K that a decode warp asks for at once
 #define HOP_WARP_MAX 12   // decode warps; 192 KiB in flight saturate the memory from 40 SMs

@@ -43,8 +43,19 @@ typedef struct hop_slot {
     uint64_t ns;
 } hop_slot_t;
 
+// One prefill item on its way through a CTA, as the Q warps found it: nobody
+// behind them waits for global memory to learn what to do.
+typedef struct hop_turn {
+    uint32_t index; // of the item, or TDM_TICKET_NONE: no more
+    uint32_t reserved[3];
+    tdm_pod_item_t item;
+    tdm_attn_seq_t seq;
+    pod_clock begin; // when its Q was asked for
+} hop_turn_t;
+
 typedef struct hop_control {
     // prefill                                  arrives             waits
+    uint64_t item_full;              // producer            Q warps
     uint64_t q_full;                 // Q warps             warpgroups
     uint64_t q_empty;                // warpgroups          producer
     uint64_t k_full[HOP_STAGE_MAX];  // copy engine         warpgroups
@@ -59,10 +70,9 @@ typedef struct hop_control {
     uint64_t ring_k[HOP_WARP_MAX]; // copy engine         its warp
     uint64_t ring_v[HOP_WARP_MAX];
 
-    uint32_t role;      // TDM_KIND_*, or TDM_TICKET_NONE
-    uint32_t item[2];   // prefill: items in hand, by turn; TDM_TICKET_NONE: no more
-    uint32_t is_last;   // prefill: this CTA folds
-    pod_clock begin[2]; // prefill: when the item in hand had its Q, by turn
+    uint32_t role;    // TDM_KIND_*, or TDM_TICKET_NONE
+    uint32_t is_last; // prefill: this CTA folds
+    hop_turn_t turn[HOP_TURN];
     hop_slot_t slot[HOP_SLOT];
 } hop_control_t;
 
@@ -74,15 +84,14 @@ static_assert(sizeof(hop_control_t) <= HOP_CONTROL_SZ, "the control block grew")
 // Named barriers; 0 is __syncthreads.
 enum {
     HOP_BAR_TURN = 1,  // .. 3: a warpgroup's turn to issue
-    HOP_BAR_GROUP = 4, // .. 6: the threads of one warpgroup
-    HOP_BAR_MERGE = 7, // the three warpgroups
-    HOP_BAR_ITEM = 8,  // the fetching warpgroup of prefill: an item is drawn
+    HOP_BAR_MERGE = 4, // the three warpgroups, for a merge or a block to heal
 };
 
 // All barriers but role: one thread, before the CTA's first barrier.
 static __device__ __forceinline__ void hop_control_begin(uint32_t smem, uint32_t wg_cnt,
                                                          uint32_t decode_warp_cnt) {
-    ptx_mbarrier_init(HOP_AT(smem, q_full), 3);
+    ptx_mbarrier_init(HOP_AT(smem, item_full), 1);
+    ptx_mbarrier_init(HOP_AT(smem, q_full), 3); // V warp, Q warps
     ptx_mbarrier_init(HOP_AT(smem, q_empty), wg_cnt);
     for (uint32_t i = 0; i < HOP_STAGE_MAX; i++) {
         ptx_mbarrier_init(HOP_AT(smem, k_full) + 8 * i, 1);

@@ -102,8 +102,10 @@ __global__ void __launch_bounds__(HOP_THREAD, 1)
     if (wg == 0) {
         ptx_registers_give_back<HOP_REG_FETCH>();
         if (warp == 0) {
-            prefill_produce<TR>(a, maps, smem, c);
+            prefill_produce_k<TR>(a, maps, smem, c);
             if (threadIdx.x == 0) hop_leave(a);
+        } else if (warp == 1) {
+            prefill_produce_v<TR>(a, maps, smem, c);
         } else {
             prefill_copy_q<TR>(a, smem, c);
         }

@@ -106,20 +106,20 @@ static __device__ __forceinline__ void hop_pack(uint32_t (&p)[TR::KEY / 4],
     }
 }
 
-// Values of keys from `cnt` of the block on become zeros: what lies behind a
-// sequence's end may be NaN, and a weight of 0 does not silence it.  Each
-// warpgroup does it for itself, with the same zeros.
-template <class TR>
-static __device__ __forceinline__ void hop_clear_values(uint32_t sV, uint32_t cnt, uint32_t wg) {
-    const uint32_t t = threadIdx.x % 128;
-    for (uint32_t i = cnt * 8 + t; i < TR::KEY * 8; i += 128) {
-#pragma unroll
-        for (uint32_t h = 0; h < TR::HALF; h++) {
-            ptx_st_shared_16(sV + h * TR::KV_HALF_SZ + i * 16, make_uint4(0, 0, 0, 0));
-        }
+// Of a block that some row of the tile does not see whole: 0 times an
+// infinity or NaN in V is NaN.  So where a token's V is not finite it becomes
+// zero, and the token's K NaN, which masks as any other score where a row does
+// not see it and makes NaN of a row that does.  What lies behind a sequence's
+// end is healed with it.  All three warpgroups, at the same block.
+template <class TR> static __device__ __forceinline__ void hop_heal(uint32_t sK, uint32_t sV) {
+#pragma unroll 1
+    for (uint32_t i = threadIdx.x - 128; i < TR::KV_SZ / 16; i += 128 * TR::WG) {
+        if (pod_is_finite<typename TR::elem>(ptx_ld_shared_128(sV + i * 16))) continue;
+        ptx_st_shared_128(sV + i * 16, make_uint4(0, 0, 0, 0));
+        ptx_st_shared_128(sK + i * 16, make_uint4(~0u, ~0u, ~0u, ~0u)); // NaN of either type
     }
     ptx_fence_proxy_async();
-    ptx_bar_sync_at<128>(HOP_BAR_GROUP + wg);
+    ptx_bar_sync<HOP_BAR_MERGE, 128 * TR::WG>();
 }
 
 static __device__ __forceinline__ void hop_release(uint32_t bar) {
@@ -129,12 +129,12 @@ static __device__ __forceinline__ void hop_release(uint32_t bar) {
 // Writes the rows: out and lse, or partials, which the last CTA to arrive
 // folds.  Returns whether this one did.
 template <class TR>
-static __device__ __forceinline__ uint32_t hop_prefill_end(const hop_args_t &a, uint32_t index,
+static __device__ __forceinline__ uint32_t hop_prefill_end(const hop_args_t &a, const hop_turn_t *t,
                                                            hop_control_t *c, uint32_t wg,
                                                            prefill_sums<TR> &w) {
     const pod_blob blob = pod_blob_of(a.pod.blob);
-    const tdm_pod_item_t it = blob.item[TDM_KIND_PREFILL][index];
-    const tdm_attn_seq_t seq = blob.seq[it.seq];
+    const tdm_pod_item_t &it = t->item;
+    const tdm_attn_seq_t &seq = t->seq;
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         float l = pod_quad_sum(w.l[h]);
@@ -165,6 +165,8 @@ static __device__ __forceinline__ void prefill_consume(const hop_args_t &a, uint
                                                        hop_control_t *c, uint32_t wg) {
     const uint64_t q = ptx_wgmma_desc(smem + TR::Q_OFF + wg * 64 * 128, 16, 1024);
     const float scale_lg2 = a.pod.scale_lg2;
+    const uint32_t magic =
+        reinterpret_cast<const tdm_pod_head_t *>(a.pod.blob)->group_magic; // of the group
     hop_stage stage = {0, 0}; // of the block whose values come next
     uint32_t done = 0;
     uint32_t merge = 0;
@@ -172,22 +174,20 @@ static __device__ __forceinline__ void prefill_consume(const hop_args_t &a, uint
 #pragma unroll 1
     for (uint32_t turn = 0;; turn++) {
         ptx_mbarrier_wait(HOP_AT(smem, q_full), turn & 1);
-        const uint32_t index = __shfl_sync(~0u, c->item[turn & 1], 0);
-        if (index == TDM_TICKET_NONE) break;
-        uint32_t tok, kv_end, limit[2];
-        {
-            const pod_blob blob = pod_blob_of(a.pod.blob);
-            const tdm_pod_item_t it = blob.item[TDM_KIND_PREFILL][index];
-            const tdm_attn_seq_t seq = blob.seq[it.seq];
-            tok = __shfl_sync(~0u, it.kv_begin, 0); // the compiler shall know them uniform
-            kv_end = __shfl_sync(~0u, it.kv_end, 0);
+        const hop_turn_t *t = c->turn + turn % HOP_TURN;
+        if (__shfl_sync(~0u, t->index, 0) == TDM_TICKET_NONE) break;
+        uint32_t limit[2];
+        uint32_t tok = __shfl_sync(~0u, t->item.kv_begin, 0); // ptxas shall know them uniform
+        const uint32_t kv_end = __shfl_sync(~0u, t->item.kv_end, 0);
 #pragma unroll
-            for (int h = 0; h < 2; h++) {
-                uint32_t p = it.row + hop_row(wg) + h * 8;
-                limit[h] = min(pod_visible(seq, pod_token_of(p, blob.head->group_magic)), kv_end);
-            }
+        for (int h = 0; h < 2; h++) {
+            uint32_t p = t->item.row + hop_row(wg) + h * 8;
+            limit[h] = min(pod_visible(t->seq, pod_token_of(p, magic)), kv_end);
         }
-        // Blocks that end before it need no mask: the warp's first row sees least.
+        // Blocks that end before it need no mask: the warp's first row sees
+        // least; nor healing: the tile's.
+        const uint32_t seen =
+            __shfl_sync(~0u, min(pod_visible(t->seq, pod_token_of(t->item.row, magic)), kv_end), 0);
         const uint32_t clear = __shfl_sync(~0u, limit[0], 0);
         prefill_sums<TR> w;
 #pragma unroll
@@ -200,6 +200,11 @@ static __device__ __forceinline__ void prefill_consume(const hop_args_t &a, uint
             uint32_t p[TR::KEY / 4];
             float fix[2];
             ptx_mbarrier_wait(HOP_AT(smem, k_full) + 8 * stage.at, stage.parity);
+            if (tok + TR::KEY > seen) {
+                ptx_mbarrier_wait(HOP_AT(smem, v_full) + 8 * stage.at, stage.parity);
+                hop_heal<TR>(smem + TR::K_OFF + stage.at * TR::KV_SZ,
+                             smem + TR::V_OFF + stage.at * TR::KV_SZ);
+            }
             ptx_wgmma_fence();
             hop_scores<TR>(s, q, ptx_wgmma_desc(smem + TR::K_OFF + stage.at * TR::KV_SZ, 16, 1024));
             ptx_wgmma_commit();
@@ -219,6 +224,11 @@ static __device__ __forceinline__ void prefill_consume(const hop_args_t &a, uint
                 // stand between fence and wgmma: ptxas would serialise them (C7520).
                 ptx_mbarrier_wait(HOP_AT(smem, v_full) + 8 * stage.at, stage.parity);
                 ptx_mbarrier_wait(HOP_AT(smem, k_full) + 8 * ahead.at, ahead.parity);
+                if (tok + TR::KEY > seen) {
+                    ptx_mbarrier_wait(HOP_AT(smem, v_full) + 8 * ahead.at, ahead.parity);
+                    hop_heal<TR>(smem + TR::K_OFF + ahead.at * TR::KV_SZ,
+                                 smem + TR::V_OFF + ahead.at * TR::KV_SZ);
+                }
                 ptx_bar_sync_at<256>(HOP_BAR_TURN + wg);
                 ptx_wgmma_hold(s);
                 ptx_wgmma_hold(w.o);
@@ -249,7 +259,6 @@ static __device__ __forceinline__ void prefill_consume(const hop_args_t &a, uint
             }
             ptx_mbarrier_wait(HOP_AT(smem, v_full) + 8 * stage.at, stage.parity);
             const uint32_t sV = smem + TR::V_OFF + stage.at * TR::KV_SZ;
-            if (tok > kv_end) hop_clear_values<TR>(sV, kv_end + TR::KEY - tok, wg);
             ptx_wgmma_hold(w.o);
             ptx_wgmma_fence();
             hop_values<TR>(w.o, p, ptx_wgmma_desc(sV, TR::KV_HALF_SZ, 1024), is_add);
@@ -259,10 +268,10 @@ static __device__ __forceinline__ void prefill_consume(const hop_args_t &a, uint
             hop_release(HOP_AT(smem, v_empty) + 8 * stage.at);
             stage.template step<TR::STAGE>();
         }
-        merge += hop_prefill_end<TR>(a, index, c, wg, w);
+        merge += hop_prefill_end<TR>(a, t, c, wg, w);
         done++;
         if (threadIdx.x == 128) {
-            pod_log(a.pod, index, TDM_KIND_PREFILL, ptx_smid(), TDM_POD_PACK, c->begin[turn & 1]);
+            pod_log(a.pod, t->index, TDM_KIND_PREFILL, ptx_smid(), TDM_POD_PACK, t->begin);
         }
     }
     if (threadIdx.x == 128) {
