@@ -33,10 +33,12 @@
 /* Time of what shares an SM, in that of two prefill CTAs side by side: a
    prefill CTA beside decode, and one alone.  Those that begin together are
    one on each SM; of later ones two may meet on one SM while another has
-   none.  Decode beside prefill, in its time alone. */
+   none, and do where decode ends within a tenth of the first items' end.
+   Decode beside prefill, in its time alone. */
 #define PREFILL_BESIDE 0.87f
 #define PREFILL_SINGLE 0.72f
 #define PREFILL_LATER  0.9f
+#define PREFILL_MEET   0.1f
 #define DECODE_BESIDE  1.2f
 
 /* Pieces beyond two for each slot measured worse than longer ones: they
@@ -160,6 +162,17 @@ static uint64_t makespan(const tile_sum_t *sum, uint32_t span, uint32_t slot) {
     return TDM_MAX(TDM_MIN(wave, lpt), span) + fold;
 }
 
+/* What it comes to: whole waves of items of the mean length, for the longest
+   come first and the shorter behind them. */
+static float prefill_alone(const tile_sum_t *sum, uint32_t span, uint32_t slot) {
+    uint64_t piece = (sum->block_max + span - 1) / span;
+    uint64_t item = sum->tile_cnt * piece;
+    float wave = (float)((item + slot - 1) / slot);
+    float mean =
+        (float)sum->block_cnt / (float)item + (piece > 1 ? (float)PREFILL_SPLIT_COST : 0.0f);
+    return TDM_MAX(wave * mean, (float)span);
+}
+
 /* Alone: the cut of the least time. */
 static uint32_t prefill_cut_alone(const work_t *w, uint32_t most, float *us_out) {
     uint32_t best = w->sum.block_max;
@@ -172,7 +185,7 @@ static uint32_t prefill_cut_alone(const work_t *w, uint32_t most, float *us_out)
         least = time;
         best = span;
     }
-    if (us_out) *us_out = (float)least * block_us(w);
+    if (us_out) *us_out = prefill_alone(&w->sum, best, w->plan->grid) * block_us(w);
     return best;
 }
 
@@ -184,12 +197,19 @@ typedef struct beside {
     float left;    /* prefill items not begun */
     float work[2]; /* of the item that a half is at; 0: of none */
     float single;  /* time of an item without a neighbour */
+    float end[2];  /* when half 0 was done with its first item, and decode; 0: not yet */
     float decode;  /* left, as long as it takes beside prefill */
 } beside_t;
 
 static void beside_take(beside_t *b, uint32_t half, float item, float slot_half) {
     if (b->work[half] > 0.0f || b->left <= 0.0f) return;
-    b->single = b->single > 0.0f ? PREFILL_LATER : PREFILL_SINGLE;
+    if (b->single > 0.0f) {
+        float apart = b->end[0] > b->end[1] ? b->end[0] - b->end[1] : b->end[1] - b->end[0];
+        int is_met = b->end[0] > 0.0f && b->end[1] > 0.0f && apart < PREFILL_MEET * b->end[0];
+        b->single = is_met ? 1.0f : PREFILL_LATER;
+    } else {
+        b->single = PREFILL_SINGLE;
+    }
     b->left -= slot_half;
     b->work[half] = item;
 }
@@ -215,6 +235,8 @@ static float beside_time(float item, float cnt, float slot_half, float decode) {
         step *= 1.0001f; /* what ends now, ends in spite of rounding */
         for (uint32_t h = 0; h < 2; h++) b.work[h] -= is_on[h] ? step * rate[h] : 0.0f;
         b.decode -= is_decode ? step * decode_rate : 0.0f;
+        if (b.end[0] == 0.0f && is_on[0] && b.work[0] <= 0.0f) b.end[0] = now;
+        if (b.end[1] == 0.0f && is_decode && b.decode <= 0.0f) b.end[1] = now;
     }
     return now;
 }

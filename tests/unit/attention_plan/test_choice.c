@@ -31,7 +31,8 @@ static void the_planner_takes_the_route_that_measured_best(void **state) {
         {8, 16384, 512, 57, TDM_ROUTE_FUSED},    {8, 4096, 512, 14, TDM_ROUTE_FUSED},
         {8, 4096, 1024, 57, TDM_ROUTE_STREAMS},  {8, 8192, 512, 57, TDM_ROUTE_STREAMS},
         {4, 4096, 2048, 255, TDM_ROUTE_STREAMS}, {32, 4096, 512, 14, TDM_ROUTE_STREAMS},
-        {32, 4096, 512, 3, TDM_ROUTE_FUSED},     {32, 16384, 2048, 14, TDM_ROUTE_FUSED},
+        {32, 8192, 2048, 7, TDM_ROUTE_SERIAL},   {32, 4096, 512, 3, TDM_ROUTE_FUSED},
+        {32, 16384, 2048, 14, TDM_ROUTE_FUSED},
     };
     for (uint32_t i = 0; i < TDM_COUNT_OF(want); i++) {
         rig_t r;
@@ -40,7 +41,10 @@ static void the_planner_takes_the_route_that_measured_best(void **state) {
         assert_int_equal(r.plan.route, want[i].route);
         int is_fused = want[i].route == TDM_ROUTE_FUSED;
         assert_int_equal(r.plan.reason, is_fused ? 0 : TDM_FALLBACK_not_profitable);
-        assert_int_equal(r.plan.way, is_fused ? TDM_POD_WAY_FUSED : TDM_POD_WAY_STREAMS_DP);
+        uint32_t way = is_fused                             ? TDM_POD_WAY_FUSED
+                       : want[i].route == TDM_ROUTE_STREAMS ? TDM_POD_WAY_STREAMS_DP
+                                                            : TDM_POD_WAY_SERIAL;
+        assert_int_equal(r.plan.way, way);
         check_cover(&r);
         rig_close(&r);
     }
