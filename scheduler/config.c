@@ -33,6 +33,7 @@ static tdm_status_t classes_check(const tdm_sched_live_t *live, tdm_error_t *err
         RANGE(live->class_of[k].gap_ns, 1, INT64_MAX / 4);
         RANGE(live->class_of[k].epsilon, 1e-6, 1.0);
         RANGE(live->class_of[k].burst_ns, 0, INT64_MAX / 4);
+        RANGE(live->class_of[k].weight, 1e-3, 1e3);
     }
     return TDM_OK;
 }
@@ -108,6 +109,7 @@ void tdm_sched_live_default(tdm_sched_live_t *live) {
         .watchdog_min_ns = 30000000000,
         .watchdog_factor = 20.0,
         .death_max = 3,
+        .evict_max = 1,
         .death_window_ns = 600000000000,
         .down_max_ns = 120000000000,
         .retry_min_ms = 100,
@@ -117,6 +119,7 @@ void tdm_sched_live_default(tdm_sched_live_t *live) {
                      {.ttft_ns = 10000000000, .gap_ns = 1000000000, .epsilon = 0.01},
                      {.ttft_ns = 60000000000, .gap_ns = 2000000000, .epsilon = 0.01}},
     };
+    for (uint32_t k = 0; k < TDM_SLO_CLASS_MAX; k++) live->class_of[k].weight = 1.0;
     for (uint32_t k = 0; k < TDM_TENANT_MAX; k++) live->tenant[k].weight = 1.0;
     profile_default(&live->profile);
 }

@@ -35,6 +35,7 @@ typedef struct tdm_sched_class {
     double epsilon;   /* share of its gaps that may be longer, (0, 1] */
     int64_t burst_ns; /* > 0: token n is due n * gap_ns after the first, for clients with a
                          buffer, and burst_ns bounds each single gap; 0: every gap counts */
+    double weight;    /* a token of it counts 1 / weight against its tenant's share; > 0 */
 } tdm_sched_class_t;
 
 /* tdm_sched_tenant_t is what one tenant may have. */
@@ -79,7 +80,8 @@ typedef struct tdm_sched_live {
     uint32_t decode_guard;   /* 1: refuse what would push decode alone over a gap_ns */
     uint32_t ttft_guard;     /* 1: refuse what would miss its class's first-token target too,
                                 0: only what would miss its own deadline */
-    uint32_t reserved;
+    uint32_t evict_max;      /* times one sequence may give its place up to a more urgent class,
+                                0: never */
     int64_t death_window_ns; /* deaths further apart than this are forgiven */
     int64_t down_max_ns;     /* executor away so long: every sequence ends executor_failed */
 

@@ -96,7 +96,9 @@ static void draft_bounds(tdm_sched_t *s, tdm_draft_t *d) {
     }
     most = most > decode_cnt ? most - decode_cnt : 0u;
     d->token_max = TDM_MIN(d->token_max, most);
-    if (tdm_draft_predict(s, d->both, &d->load) > d->budget_ns) s->stats.over_budget_cnt++;
+    if (tdm_draft_predict(s, d->both, &d->load) <= d->budget_ns) return;
+    s->stats.over_budget_cnt++;
+    tdm_draft_skip(s, d, start_ns(s));
 }
 
 static tdm_pick_t *pick_find(tdm_draft_t *d, uint32_t seq) {
@@ -326,6 +328,7 @@ void tdm_draft_make(tdm_sched_t *s, tdm_draft_t *d) {
     memset(d, 0, sizeof *d);
     d->cap = TDM_CAP_no_work;
     d->match_left = TDM_SCHED_MATCH_MAX;
+    tdm_draft_make_room(s);
     draft_decodes(s, d);
     draft_bounds(s, d);
     draft_prefill(s, d);

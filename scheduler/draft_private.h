@@ -4,7 +4,8 @@
 
 /* tdm_draft is a plan before it is written: which slots, how many tokens.
 
-   1. every decode
+   0. room for a more urgent class, where it would be late (room.c)
+   1. every decode, or those whose promise is the tightest (skip.c)
    2. a quarter of what is left to short prompts, where both lengths wait
    3. all of what is left by slack, long prompts included
    4. nothing came of it, and progress is due: one slice of floor_cnt
@@ -38,6 +39,7 @@ typedef struct tdm_draft {
     tdm_reason_t blocked[TDM_QUEUE_CNT]; /* why its next WAITING cannot start */
     uint32_t match_left;                 /* pages that starts may still take from the cache */
     uint32_t ward; /* only it may start: it was overtaken too long; TDM_SEQ_NONE */
+    uint64_t skip[(TDM_SEQ_MAX + 63) / 64]; /* bit per slot whose decode is left out */
     int is_forced;
     uint32_t start_cnt;
     uint16_t start_class[TDM_DRAFT_START_MAX];
@@ -54,6 +56,18 @@ void tdm_draft_make(tdm_sched_t *s, tdm_draft_t *d);
 uint32_t tdm_draft_ward(const tdm_sched_t *s);
 tdm_reason_t tdm_draft_bar(const tdm_sched_t *s, const tdm_draft_t *d, uint32_t idx);
 uint32_t tdm_draft_start(tdm_sched_t *s, tdm_draft_t *d, uint32_t idx);
+
+/* room.c: less urgent sequences give their places up where a more urgent
+   one would be late, before anything is counted. */
+void tdm_draft_make_room(tdm_sched_t *s);
+
+/* skip.c: leaves decodes out of an iteration that would begin at start_ns
+   until the rest fits the budget, or no other may. */
+void tdm_draft_skip(tdm_sched_t *s, tdm_draft_t *d, int64_t start_ns);
+
+static inline int tdm_draft_is_skipped(const tdm_draft_t *d, uint32_t slot) {
+    return (int)(d->skip[slot / 64u] >> slot % 64u & 1u);
+}
 
 /* tdm_draft_predict is the time that the policy expects of a load. */
 int64_t tdm_draft_predict(const tdm_sched_t *s, tdm_route_t both, const tdm_load_t *load);

@@ -50,6 +50,11 @@ static void write_entry(tdm_flight_t *f, const tdm_sched_t *s, uint32_t idx, uin
     f->sample_cnt += is_sampled ? 1u : 0u;
 }
 
+/* weight_of gives what a token's charge is divided by. */
+static double weight_of(const tdm_sched_t *s, const tdm_seq_t *q) {
+    return s->live.tenant[q->tenant].weight * s->live.class_of[q->slo_class].weight;
+}
+
 static void write_slice(tdm_sched_t *s, tdm_plan_t *plan, tdm_flight_t *f, const tdm_pick_t *p) {
     tdm_seq_t *q = &s->seq[p->seq];
     uint32_t end = q->pos + p->cnt;
@@ -67,7 +72,7 @@ static void write_slice(tdm_sched_t *s, tdm_plan_t *plan, tdm_flight_t *f, const
     if (q->pos < q->fed_cnt) s->stats.rebuilt_tokens += TDM_MIN(end, q->fed_cnt) - q->pos;
     q->served_ns = s->now_ns;
     tdm_order_advance(&s->queues, s->seq, p->seq, p->cnt);
-    tdm_order_charge(&s->queues, q->tenant, p->cnt, s->live.tenant[q->tenant].weight);
+    tdm_order_charge(&s->queues, q->tenant, p->cnt, weight_of(s, q));
     write_entry(f, s, p->seq, end, is_last);
     if (!is_last) return;
     tdm_order_remove(&s->queues, s->seq, p->seq);
@@ -80,8 +85,11 @@ static void write_decode(tdm_sched_t *s, tdm_plan_t *plan, tdm_flight_t *f, uint
     write_slot(s, plan, q, q->pos + 1u);
     plan->decode[plan->decode_cnt++] = (tdm_plan_decode_t){.slot = q->slot, .pos = q->pos};
     q->pos++;
-    tdm_order_charge(&s->queues, q->tenant, TDM_OUTPUT_COST, s->live.tenant[q->tenant].weight);
+    tdm_order_charge(&s->queues, q->tenant, TDM_OUTPUT_COST, weight_of(s, q));
     write_entry(f, s, idx, q->pos, 1);
+    if (q->skip_ns == 0) return;
+    f->late[f->late_cnt++] = (tdm_flight_late_t){.since_ns = q->skip_ns, .slo_class = q->slo_class};
+    q->skip_ns = 0;
 }
 
 /* write_plan: decodes are marked before the slices move anyone's pos, as
@@ -90,7 +98,8 @@ static void write_plan(tdm_sched_t *s, const tdm_draft_t *d, tdm_plan_t *plan, t
     uint32_t decode[TDM_SEQ_MAX];
     uint32_t decode_cnt = 0;
     for (uint32_t i = 0; i < s->sizes.seq_max; i++)
-        if (s->slot_seq[i] != TDM_SEQ_NONE && tdm_draft_is_decodable(&s->seq[s->slot_seq[i]]))
+        if (s->slot_seq[i] != TDM_SEQ_NONE && tdm_draft_is_decodable(&s->seq[s->slot_seq[i]]) &&
+            !tdm_draft_is_skipped(d, i))
             decode[decode_cnt++] = s->slot_seq[i];
     TDM_CHECK(decode_cnt == d->load.decode_cnt);
     write_closes(s, plan);
@@ -180,7 +189,7 @@ int tdm_sched_plan(tdm_sched_t *s, int64_t now_ns, tdm_plan_t *plan) {
     if (d.load.decode_cnt == 0 && d.load.prefill_cnt == 0) return 0;
 
     tdm_flight_t *f = &s->flight[s->flight_cnt];
-    f->entry_cnt = f->sample_cnt = 0;
+    f->entry_cnt = f->sample_cnt = f->late_cnt = 0;
     plan_reset(plan);
     plan->iteration = ++s->iteration;
     plan->epoch = s->epoch;

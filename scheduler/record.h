@@ -73,6 +73,8 @@ typedef struct tdm_sched_stats {
     uint64_t over_budget_cnt;            /* iterations whose decodes alone pass the limit */
     uint64_t outside_cnt;                /* iterations outside the measured table */
     uint64_t drift_cnt;                  /* alarms raised */
+    uint64_t evict_cnt;                  /* places given up to a more urgent class */
+    uint64_t skip_cnt;                   /* decodes left out of an iteration, by a longer promise */
     uint64_t cache_lookup_cnt;           /* prompts that looked for cached pages */
     uint64_t cache_hit_cnt;              /* of them, with at least one found */
     uint64_t cache_saved_tokens;         /* prompt tokens that were not computed again */

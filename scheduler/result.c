@@ -51,9 +51,11 @@ static void take(tdm_sched_t *s, uint32_t idx, int32_t token, uint32_t flags, ui
                          .flags = is_stop ? TDM_EVENT_FLAG_STOP_ID : 0u,
                          .token = token,
                          .index = q->out_cnt,
-                         .iteration_ns = end_ns,
-                         .start_ns = q->accepted_ns + (int64_t)q->wait_us * TDM_NS_PER_US};
-    if (q->out_cnt == 0) event.cached_cnt = q->cached_cnt;
+                         .iteration_ns = end_ns};
+    if (q->out_cnt == 0) { /* what lies on a line of its own, asked for once */
+        event.cached_cnt = q->cached_cnt;
+        event.start_ns = q->accepted_ns + (int64_t)q->wait_us * TDM_NS_PER_US;
+    }
     tdm_sched_push(s, q->api, &event);
     *tdm_tape_at(&s->tape, q->row, q->out_cnt) = token;
     q->out_cnt++;
@@ -130,13 +132,20 @@ static void drain(tdm_sched_t *s, int64_t actual_ns) {
 }
 
 /* judge_gaps counts the decodes whose token came later than promised.
-   Every running sequence is in every plan, so they share one gap: from the
-   end of the iteration before. */
-static void judge_gaps(tdm_sched_t *s, tdm_flight_t *f, int64_t gap_ns) {
+   All that were in the plan before share one gap, from the end of that
+   iteration; who was left out has one of its own. */
+static void judge_gaps(tdm_sched_t *s, tdm_flight_t *f, int64_t gap_ns, int64_t end_ns) {
+    uint32_t late_of[TDM_SLO_CLASS_MAX] = {0};
+    for (uint32_t i = 0; i < f->late_cnt; i++) {
+        const tdm_flight_late_t *late = &f->late[i];
+        late_of[late->slo_class]++;
+        int64_t most_ns = s->live.class_of[late->slo_class].gap_ns;
+        f->record.over_cnt += end_ns - late->since_ns > most_ns ? 1u : 0u;
+    }
     for (uint32_t k = 0; k < TDM_SLO_CLASS_MAX; k++) {
         const tdm_sched_class_t *c = &s->live.class_of[k];
         if (gap_ns > (c->burst_ns > 0 ? c->burst_ns : c->gap_ns))
-            f->record.over_cnt += f->decode_of[k];
+            f->record.over_cnt += f->decode_of[k] - late_of[k];
     }
     s->stats.gap_cnt += f->record.decode_cnt;
     s->stats.gap_over_cnt += f->record.over_cnt;
@@ -148,7 +157,7 @@ static void learn_cap(tdm_sched_t *s, tdm_flight_t *f, const tdm_result_t *r) {
     int is_joined = s->end_ns != 0 && r->start_ns >= s->end_ns;
     int64_t host_ns = is_joined ? r->start_ns - s->end_ns : -1;
     s->end_ns = r->end_ns;
-    judge_gaps(s, f, actual_ns + TDM_MAX(host_ns, 0));
+    judge_gaps(s, f, actual_ns + TDM_MAX(host_ns, 0), r->end_ns);
     tdm_cap_sample_t x = {.predicted_ns = (double)f->record.predicted_ns,
                           .actual_ns = (double)actual_ns,
                           .host_ns = (double)host_ns,
@@ -205,6 +214,8 @@ static int is_reason_of(uint32_t reason, tdm_reason_group_t group) {
 static void flight_move(tdm_flight_t *to, const tdm_flight_t *from) {
     memcpy(to, from, offsetof(tdm_flight_t, entry));
     memcpy(to->entry, from->entry, from->entry_cnt * sizeof *to->entry);
+    to->late_cnt = from->late_cnt;
+    memcpy(to->late, from->late, from->late_cnt * sizeof *to->late);
 }
 
 void tdm_sched_result(tdm_sched_t *s, int64_t now_ns, const tdm_result_t *result) {
@@ -289,6 +300,7 @@ void tdm_sched_executor_down(tdm_sched_t *s, int64_t now_ns) {
     s->stats.lost_cnt += s->flight_cnt;
     s->stats.restart_cnt++;
     s->flight_cnt = 0;
+    s->heir = TDM_SEQ_NONE;
     s->is_up = 0;
     s->down_ns = s->now_ns;
     tdm_kv_epoch_end(&s->kv, s->iteration);

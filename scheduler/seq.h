@@ -86,7 +86,7 @@ typedef struct tdm_seq {
     uint32_t death_cnt;               /* executor lives it ended in */
     uint32_t death_epoch;             /* counted for this epoch already */
     uint32_t fed_cnt;                 /* positions planned before it last went back */
-    uint32_t reserved;
+    uint32_t skip_cnt;                /* turns it sat out for a tighter promise */
 } tdm_seq_t;
 
 /* tdm_seq_may says whether the table above has the arrow from -> to. */

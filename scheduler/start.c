@@ -21,7 +21,8 @@ tdm_reason_t tdm_draft_bar(const tdm_sched_t *s, const tdm_draft_t *d, uint32_t 
     if (s->rebuilt_cnt > 0 && !q->is_returned) return TDM_CAP_recovering;
     if (s->kv.slot_free_cnt == 0) return TDM_CAP_slots;
     if (q->row == TDM_TAPE_NONE && s->tape.free_cnt == 0) return TDM_CAP_slots;
-    if (d->ward != TDM_SEQ_NONE && d->ward != idx) return TDM_CAP_kv_pages;
+    if (s->heir != TDM_SEQ_NONE ? s->heir != idx : d->ward != TDM_SEQ_NONE && d->ward != idx)
+        return TDM_CAP_kv_pages;
     if (!tdm_kv_can_open(&s->kv, tdm_sched_need(q->prompt_cnt, q->output_max)))
         return TDM_CAP_kv_pages;
     return TDM_REASON_NONE;
@@ -73,6 +74,7 @@ uint32_t tdm_draft_start(tdm_sched_t *s, tdm_draft_t *d, uint32_t idx) {
         note_start(s, d, q);
         q->cached_cnt = matched;
     }
+    if (s->heir == idx) s->heir = TDM_SEQ_NONE;
     if (d->ward == idx) d->ward = tdm_draft_ward(s);
     return matched;
 }

@@ -115,6 +115,7 @@ tdm_status_t tdm_sched_init(void *mem, const tdm_sched_sizes_t *sizes, const tdm
     tdm_cap_init(&s->cap);
     for (uint32_t i = 0; i < TDM_TENANT_MAX; i++) s->bucket[i].level = live->tenant[i].token_burst;
     s->clock_ratio = 1.0;
+    s->heir = TDM_SEQ_NONE;
     prime(s);
     *out = s;
     return TDM_OK;
@@ -200,7 +201,7 @@ void tdm_sched_give_back(tdm_sched_t *s, uint32_t idx) {
     s->stats.waiting_of[q->slo_class]++;
     s->waiting_tokens += q->prompt_cnt;
     s->waiting_pages += tdm_sched_need(q->prompt_cnt, q->output_max);
-    int is_short = q->fill_cnt <= s->live.short_max;
+    int is_short = q->prompt_cnt <= s->live.short_max; /* as when it was accepted */
     tdm_order_return(&s->queues, s->seq, idx, tdm_queue_of(q->slo_class, is_short, q->tenant));
 }
 
@@ -209,6 +210,7 @@ static void leave(tdm_sched_t *s, uint32_t idx) {
     tdm_seq_t *q = &s->seq[idx];
     if (q->queue != TDM_QUEUE_NONE) tdm_order_remove(&s->queues, s->seq, idx);
     if (q->row != TDM_TAPE_NONE) tdm_tape_give(&s->tape, q->row);
+    if (s->heir == idx) s->heir = TDM_SEQ_NONE;
     s->rebuilt_cnt -= q->is_rebuilt;
     if (q->state == TDM_SEQ_WAITING) {
         s->waiting_cnt--;

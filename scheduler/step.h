@@ -26,12 +26,15 @@
    Promises
      - every submit is answered ACCEPTED or REFUSED by that very call;
      - after ACCEPTED: TOKENs in order from index 0, then exactly one END;
-     - every running decode is in every plan;
+     - every running decode is in every plan, but where decodes alone would
+       pass the tightest gap promised: then those with a longer promise sit
+       turns out in rotation, inside it;
      - a page is never in two page tables, and is not given again before
        the last iteration that may read it is over;
      - pages for prompt and output_max are promised when a sequence gets
-       its slot (scheduler/kv.h), so a running sequence never stalls and
-       none is ever evicted;
+       its slot (scheduler/kv.h), so a running sequence never stalls for
+       memory.  It gives its place up only to a more urgent class that would
+       be late otherwise, at most evict_max times, and goes on where it was;
      - an executor may die at any moment: streams go on from what was
        sent, with the same tokens.
 

@@ -37,6 +37,13 @@ typedef struct tdm_flight_entry {
    next: enough to hide a memory access behind the work on so many. */
 #define TDM_SCHED_AHEAD 12u
 
+/* A decode that is back after turns it was left out of. */
+typedef struct tdm_flight_late {
+    int64_t since_ns; /* end of the iteration of its token before */
+    uint32_t slo_class;
+    uint32_t reserved;
+} tdm_flight_late_t;
+
 typedef struct tdm_flight {
     tdm_sched_record_t record;
     int64_t profile_ns; /* the prediction without its correction */
@@ -44,6 +51,8 @@ typedef struct tdm_flight {
     uint32_t entry_cnt;
     uint32_t sample_cnt;
     tdm_flight_entry_t entry[TDM_SEQ_MAX];
+    uint32_t late_cnt; /* decodes that were left out of turns before */
+    tdm_flight_late_t late[TDM_SEQ_MAX];
 } tdm_flight_t;
 
 /* Events on their way to one api tile.  Room: two words per request slot
@@ -88,6 +97,8 @@ struct tdm_sched {
     uint32_t waiting_cnt;
     uint32_t running_cnt;
     uint32_t rebuilt_cnt; /* sequences with is_rebuilt */
+    uint32_t heir;        /* WAITING, places were given up for it; TDM_SEQ_NONE */
+    uint32_t skip_slot;   /* where the next search for a decode to leave out begins */
     uint64_t waiting_tokens;
     uint64_t waiting_pages; /* that sequences in WAITING will need */
 

@@ -39,7 +39,7 @@ typedef struct tdm_event {
     uint32_t retry_after_ms;
     uint32_t cached_cnt;  /* prompt tokens served from the prefix cache; on the first TOKEN */
     int64_t iteration_ns; /* end of the iteration that made the token; 0 otherwise */
-    int64_t start_ns;     /* of a TOKEN: the plan that first worked on the request; else 0 */
+    int64_t start_ns; /* of the first TOKEN: the plan that first worked on the request; else 0 */
 } tdm_event_t;
 
 #define TDM_EVENT_FLAG_STOP_ID 1u /* this TOKEN is a stop id: api does not print it */

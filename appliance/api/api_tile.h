@@ -88,6 +88,14 @@ typedef struct tdm_api_class {
     int64_t tpot_ns; /* target between tokens; 0: none */
 } tdm_api_class_t;
 
+/* Whose priority, slo_ttft_ms and slo_tpot_ms choose a class; of others
+   they are ignored and counted. */
+typedef enum tdm_api_slo_from {
+    TDM_API_SLO_TRUSTED, /* peers on this machine or behind its TAP */
+    TDM_API_SLO_ALL,
+    TDM_API_SLO_NONE,
+} tdm_api_slo_from_t;
+
 typedef struct tdm_api_config {
     uint16_t api_idx;          /* this tile, in [0, TDM_API_TILE_MAX) */
     uint16_t class_cnt;        /* classes of service, in [1, TDM_SLO_CLASS_MAX] */
@@ -114,7 +122,10 @@ typedef struct tdm_api_config {
     const char *chat_template; /* "auto", or a name of tokenizer/chat.h's closed set */
     const char *model_name[TDM_API_MODEL_NAME_MAX]; /* [0] is listed first */
     tdm_api_class_t slo[TDM_SLO_CLASS_MAX];
-    tdm_api_class_t promise[TDM_SLO_CLASS_MAX]; /* what telemetry judges by; 0: no promise */
+    tdm_api_class_t promise[TDM_SLO_CLASS_MAX]; /* what telemetry judges by; 0: no promise;
+                                                   wires.promises stand above it */
+    uint32_t slo_from;                          /* tdm_api_slo_from_t */
+    uint32_t reserved_slo;
     const int32_t *end_id; /* [end_cnt] the model's end tokens, tdm_model_eos */
     uint32_t end_cnt;      /* at most TDM_STOP_ID_MAX / 2; 0: found by the names models give them */
     uint32_t reserved;
@@ -133,6 +144,15 @@ typedef struct tdm_api_door {
     uint32_t reserved;
 } tdm_api_door_t;
 
+/* What the classes promise, where that may change while the tile runs:
+   boot writes the words and then counts (pair V2). */
+typedef struct tdm_api_promises {
+    int64_t ttft_ns[TDM_SLO_CLASS_MAX];
+    int64_t tpot_ns[TDM_SLO_CLASS_MAX];
+    uint32_t cnt; /* times they were written */
+    uint32_t reserved;
+} tdm_api_promises_t;
+
 typedef struct tdm_api_wires {
     struct tdm_ring *arrivals; /* of tdm_arrival_t, one lane per door; this tile's doorbell */
     struct tdm_ring *hangups;  /* of tdm_hangup_t, lane d from door d */
@@ -145,6 +165,7 @@ typedef struct tdm_api_wires {
     const struct tdm_tokenizer *tokenizer;
     struct tdm_encode_scratch *scratch; /* this tile's own, for texts of body_max bytes */
     const struct tdm_auth *auth;        /* NULL or empty: open for trusted peers only */
+    const tdm_api_promises_t *promises; /* NULL: config.promise stands */
     tdm_vitals_t *vitals;               /* shared by all api tiles */
     struct tdm_block *block;            /* this tile's own */
     struct tdm_flight_ring *flight;     /* of hops, this tile's own; NULL: none */

@@ -99,6 +99,7 @@ static const row_t table[] = {
     BOOL("include_usage", STREAM, include_usage),
     BOOL("continuous_usage_stats", STREAM, continuous_usage_stats),
     BOOL("return_token_ids", BOTH, return_token_ids),
+    INT("priority", BOTH, priority, -9007199254740992.0, 9007199254740992.0),
     NUMBER("slo_ttft_ms", BOTH, slo_ttft_ms, 0, 86400000.0),
     NUMBER("slo_tpot_ms", BOTH, slo_tpot_ms, 0, 86400000.0),
 
@@ -164,7 +165,6 @@ static const row_t table[] = {
     IGNORED("safety_identifier", BOTH),
     IGNORED("prompt_cache_key", BOTH),
     IGNORED("cache_salt", BOTH),
-    IGNORED("priority", BOTH),
     IGNORED("spaces_between_special_tokens", BOTH),
     IGNORED("return_tokens_as_token_ids", BOTH),
     IGNORED("request_id", BOTH),
@@ -234,6 +234,7 @@ static tdm_reason_t store(tdm_fields_t *f, const row_t *row, const json_t *v) {
         if (!is_in_range(row, (double)i)) return TDM_REFUSE_bad_value;
         *(int64_t *)to = i;
         if (row->offset == AT(seed)) f->has_seed = 1;
+        if (row->offset == AT(priority)) f->has_priority = 1;
         break;
     }
     case ROW_NUMBER:

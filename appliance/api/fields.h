@@ -46,6 +46,7 @@ typedef struct tdm_fields {
     double repetition_penalty;
     double presence_penalty;
     double frequency_penalty;
+    int64_t priority;   /* a class of service, 0 is the most urgent */
     double slo_ttft_ms; /* 0: not given */
     double slo_tpot_ms;
     int is_stream;
@@ -56,6 +57,7 @@ typedef struct tdm_fields {
     int return_token_ids;
     int add_special_tokens;
     int has_seed;
+    int has_priority;
     uint32_t known_ignored_cnt;
     uint32_t unknown_cnt;
 } tdm_fields_t;

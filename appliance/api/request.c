@@ -14,6 +14,7 @@ typedef struct draft {
     tdm_fields_t f;
     tdm_refusal_t refusal;
     uint32_t model;
+    int is_chosen; /* the peer's word on its class of service counts */
 } draft_t;
 
 static uint32_t who_reads(tdm_endpoint_t endpoint) {
@@ -75,33 +76,77 @@ static int read_prompt(draft_t *d) {
     return tdm_prompt_ids(p, d->f.tokens, "tokens", &d->refusal);
 }
 
-/* slo_of maps a trusted peer's targets to the loosest class that keeps
-   them; nobody else may choose. */
-static uint16_t slo_of(draft_t *d) {
-    const tdm_api_config_t *c = &d->t->config;
-    const tdm_fields_t *f = &d->f;
-    uint16_t best = c->class_default;
-    if (f->slo_ttft_ms <= 0 && f->slo_tpot_ms <= 0) return best;
-    if (!d->c->exchange->is_trusted_peer) {
-        d->f.known_ignored_cnt++;
-        return best;
-    }
-    double loosest = -1;
-    for (uint16_t i = 0; i < c->class_cnt; i++) {
-        double ttft_ms = (double)c->slo[i].ttft_ns / TDM_NS_PER_MS;
-        double tpot_ms = (double)c->slo[i].tpot_ns / TDM_NS_PER_MS;
-        if (f->slo_ttft_ms > 0 && (ttft_ms <= 0 || ttft_ms > f->slo_ttft_ms)) continue;
-        if (f->slo_tpot_ms > 0 && (tpot_ms <= 0 || tpot_ms > f->slo_tpot_ms)) continue;
-        if (ttft_ms + tpot_ms <= loosest) continue;
-        loosest = ttft_ms + tpot_ms;
+/* may_choose says whether this peer's word on classes counts. */
+static int may_choose(const draft_t *d) {
+    uint32_t from = d->t->config.slo_from;
+    if (from == TDM_API_SLO_NONE) return 0;
+    return from == TDM_API_SLO_ALL || d->c->exchange->is_trusted_peer;
+}
+
+/* target_ms is what class i promises: time to the first token or between
+   two; 0: nothing. */
+static double target_ms(const draft_t *d, uint32_t i, int is_tpot) {
+    const tdm_api_class_t *own = &d->t->config.slo[i], *all = &d->t->config.promise[i];
+    int64_t ns = is_tpot ? own->tpot_ns : own->ttft_ns;
+    if (ns <= 0) ns = is_tpot ? all->tpot_ns : all->ttft_ns;
+    return (double)ns / TDM_NS_PER_MS;
+}
+
+static int keeps(const draft_t *d, uint32_t i, int is_tpot, double asked_ms) {
+    double ms = target_ms(d, i, is_tpot);
+    return asked_ms <= 0 || (ms > 0 && ms <= asked_ms);
+}
+
+/* loosest gives the class with the loosest targets of those that keep what
+   is asked, class_cnt where none does. */
+static uint16_t loosest(const draft_t *d, double ttft_ms, double tpot_ms) {
+    uint16_t best = d->t->config.class_cnt;
+    double most = -1;
+    for (uint16_t i = 0; i < d->t->config.class_cnt; i++) {
+        if (!keeps(d, i, 0, ttft_ms) || !keeps(d, i, 1, tpot_ms)) continue;
+        double sum = target_ms(d, i, 0) + target_ms(d, i, 1);
+        if (sum <= most) continue;
+        most = sum;
         best = i;
     }
     return best;
 }
 
+/* read_slo chooses the class: the one that priority names, else the
+   loosest that keeps the targets.  A first token may be asked for sooner
+   than any class promises, it is a deadline of its own; a gap may not,
+   as it is the class's. */
+static int read_slo(draft_t *d) {
+    const tdm_api_config_t *c = &d->t->config;
+    const tdm_fields_t *f = &d->f;
+    uint32_t field_cnt = (f->has_priority ? 1u : 0u) + (f->slo_ttft_ms > 0 ? 1u : 0u) +
+                         (f->slo_tpot_ms > 0 ? 1u : 0u);
+    d->c->slo_class = c->class_default;
+    if (field_cnt == 0) return 1;
+    if (!may_choose(d) || (f->has_priority && c->class_cnt == 1)) {
+        d->f.known_ignored_cnt += field_cnt;
+        return 1;
+    }
+    d->is_chosen = 1;
+    if (f->has_priority) {
+        if (f->priority < 0 || f->priority >= c->class_cnt)
+            return tdm_refuse_text(&d->refusal, TDM_REFUSE_bad_value, "priority",
+                                   "priority is a class of service, 0 to %u", c->class_cnt - 1u);
+        d->c->slo_class = (uint16_t)f->priority;
+        if (keeps(d, d->c->slo_class, 1, f->slo_tpot_ms)) return 1;
+        return tdm_refuse(&d->refusal, TDM_REFUSE_slo_unsupported, "slo_tpot_ms");
+    }
+    uint16_t best = loosest(d, f->slo_ttft_ms, f->slo_tpot_ms);
+    if (best == c->class_cnt && f->slo_tpot_ms > 0) best = loosest(d, 0, f->slo_tpot_ms);
+    if (best == c->class_cnt && f->slo_tpot_ms > 0)
+        return tdm_refuse(&d->refusal, TDM_REFUSE_slo_unsupported, "slo_tpot_ms");
+    if (best < c->class_cnt) d->c->slo_class = best;
+    return 1;
+}
+
 static int64_t deadline_of(const draft_t *d, int64_t arrival_ns) {
     int64_t ttft_ns = d->t->config.slo[d->c->slo_class].ttft_ns;
-    if (d->f.slo_ttft_ms > 0 && d->c->exchange->is_trusted_peer)
+    if (d->f.slo_ttft_ms > 0 && d->is_chosen)
         ttft_ns = (int64_t)(d->f.slo_ttft_ms * (double)TDM_NS_PER_MS);
     return ttft_ns > 0 ? arrival_ns + ttft_ns : TDM_TIME_NEVER;
 }
@@ -220,8 +265,7 @@ static int read_body(draft_t *d, int tenant) {
     if (!root) return refuse_json(d, &e);
     uint32_t who = who_reads((tdm_endpoint_t)d->c->endpoint);
     if (!tdm_fields_read(&d->f, root, who, "", &d->refusal)) return 0;
-    if (!read_model(d) || !read_stream_options(d)) return 0;
-    d->c->slo_class = slo_of(d);
+    if (!read_model(d) || !read_stream_options(d) || !read_slo(d)) return 0;
     if (!is_open(d) || !read_prompt(d)) return 0;
     return who & (TDM_FIELDS_COMPLETIONS | TDM_FIELDS_CHAT) ? start_generation(d, tenant)
                                                             : start_native(d);

@@ -294,9 +294,22 @@ static uint32_t push_egress(tdm_api_tile_t *t) {
 
 /* Events first: they give slots back and feed streams that are under way;
    then those who left, then newcomers. */
+/* take_promises: a request is judged by the promises at its submit. */
+static void take_promises(tdm_api_tile_t *t) {
+    const tdm_api_promises_t *p = t->wires.promises;
+    if (!p) return;
+    uint32_t cnt = tdm_load_acquire(&p->cnt); /* V2: pairs with boot's release */
+    if (cnt == t->promise_cnt) return;
+    t->promise_cnt = cnt;
+    for (uint32_t k = 0; k < TDM_SLO_CLASS_MAX; k++)
+        t->config.promise[k] = (tdm_api_class_t){.ttft_ns = tdm_load_relaxed(&p->ttft_ns[k]),
+                                                 .tpot_ns = tdm_load_relaxed(&p->tpot_ns[k])};
+}
+
 uint32_t tdm_api_tile_poll(tdm_api_tile_t *t, int64_t now_ns) {
     t->now_ns = now_ns;
     t->has_progress = 0;
+    take_promises(t);
     uint32_t work = tdm_poll_events(t);
     work += tdm_poll_hangups(t);
     work += tdm_poll_arrivals(t);

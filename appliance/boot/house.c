@@ -89,6 +89,10 @@ static void facts(tdm_house_t *h) {
                   h->channel.arena.page_sz);
 }
 
+static void ask_reload(void *ctx) {
+    tdm_house_reload(ctx);
+}
+
 static tdm_status_t open_http1(tdm_house_t *h, tdm_error_t *err) {
     const tdm_config_t *c = h->config;
     uint32_t door = h->wires.door_cnt - 1;
@@ -118,6 +122,9 @@ static tdm_status_t open_http1(tdm_house_t *h, tdm_error_t *err) {
     }
     tdm_status_t st = tdm_pages_open(&h->pages, &h->wires, c, &h->auth, h->start_ns, err);
     if (st != TDM_OK) return st;
+    h->pages.reload = &h->reload;
+    h->pages.ask = ask_reload;
+    h->pages.ask_ctx = h;
     facts(h);
     st = tdm_http1_open(&config, &wires, &h->http1, err);
     if (st == TDM_OK)
@@ -174,9 +181,10 @@ static tdm_status_t start_tiles(tdm_house_t *h, tdm_error_t *err) {
     return st;
 }
 
-tdm_status_t tdm_house_open(tdm_house_t *h, const tdm_config_t *config, const char *version,
-                            tdm_error_t *err) {
+tdm_status_t tdm_house_open(tdm_house_t *h, const tdm_config_t *config, tdm_reload_read_fn *read,
+                            void *read_ctx, const char *version, tdm_error_t *err) {
     memset(h, 0, sizeof *h);
+    tdm_reload_init(&h->reload, read, read_ctx);
     h->config = config;
     h->version = version;
     (void)snprintf(h->server, sizeof h->server, "tandem/%s", version);
@@ -222,6 +230,43 @@ void tdm_house_stop(tdm_house_t *h) {
     tdm_doorbell_ring(&h->wires.door_bell[h->wires.door_cnt - 1]);
 }
 
+void tdm_house_reload(tdm_house_t *h) {
+    tdm_reload_ask(&h->reload);
+    tdm_doorbell_ring(&h->wires.door_bell[h->wires.door_cnt - 1]);
+}
+
+/* reload takes one turn at what was asked; where the scheduler has not
+   taken the change before, the next turn tries again. */
+static void reload(tdm_house_t *h) {
+    const tdm_config_t *next = NULL;
+    tdm_error_t err = {0};
+    tdm_sched_live_t live = h->live;
+    tdm_status_t st = tdm_reload_next(&h->reload, h->config, &next, &err);
+    if (st == TDM_OK) {
+        tdm_live_make(next, &live);
+        live.revision = h->reload.revision + 1u;
+        st = tdm_sched_tile_live_set(h->sched, &live, &err);
+    }
+    if (st == TDM_ERR_FULL) return;
+    tdm_block_t *b = h->wires.block[TDM_BLOCK_MGMT];
+    tdm_count(b, TDM_METRIC_config_reloads_total,
+              st == TDM_OK ? TDM_LABEL_RELOAD_applied : TDM_LABEL_RELOAD_refused, 1);
+    if (st == TDM_OK) {
+        h->live = live;
+        h->config = next;
+        tdm_pages_config(&h->pages, next);
+        tdm_log_set_level((tdm_log_level_t)next->log_level);
+        tdm_house_promise(h, &live);
+        tdm_doorbell_ring(&h->channel.sched_bell);
+    }
+    tdm_reload_answer(&h->reload, st, &err);
+    tdm_gauge_set(b, TDM_METRIC_config_revision, 0, h->reload.revision);
+    if (st == TDM_OK)
+        tdm_log(TDM_LOG_INFO, "boot", "reload: revision %u is in force", h->reload.revision);
+    else
+        tdm_log(TDM_LOG_ERROR, "boot", "reload refused: %s", err.text);
+}
+
 static int is_drained(tdm_house_t *h) {
     if (tdm_http1_open_cnt(h->http1)) return 0;
     return !h->net || tdm_net_tile_exchange_cnt(h->net) == 0;
@@ -240,6 +285,7 @@ tdm_status_t tdm_house_run(tdm_house_t *h, tdm_error_t *err) {
             tdm_log(TDM_LOG_INFO, "boot", "draining, at most %llu ms",
                     (unsigned long long)h->config->sched_drain_ms);
         }
+        if (tdm_reload_is_due(&h->reload)) reload(h);
         if (stop > 1 || now_ns >= give_up_ns || (stop && is_drained(h))) return TDM_OK;
         if (tdm_mgmt_is_failed(&h->mgmt))
             return tdm_error_set(err, h->mgmt.was_ready ? TDM_ERR_CLOSED : TDM_ERR_INVAL, "%s",

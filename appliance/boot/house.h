@@ -15,8 +15,10 @@
 
 #include "appliance/api/api_tile.h"
 #include "appliance/api/auth.h"
+#include "appliance/boot/live.h"
 #include "appliance/boot/mgmt.h"
 #include "appliance/boot/pages.h"
+#include "appliance/boot/reload.h"
 #include "appliance/boot/tile.h"
 #include "appliance/boot/wires.h"
 #include "appliance/config/config.h"
@@ -65,6 +67,9 @@ typedef struct tdm_house {
     tdm_http1_t *http1;
     tdm_pages_t pages;
     tdm_mgmt_t mgmt;
+    tdm_reload_t reload;
+    tdm_api_promises_t promises;
+    tdm_sched_live_t live; /* in force, or handed over and about to be */
 
     tdm_tile_t net_thread;
     tdm_tile_t api_thread[TDM_API_TILE_MAX];
@@ -74,9 +79,16 @@ typedef struct tdm_house {
 } tdm_house_t;
 
 /* tdm_house_open builds and starts everything from a checked config, which
-   must outlive the house.  On an error everything is taken apart again. */
+   must outlive the house; read and read_ctx read it anew when a reload is
+   asked for, NULL: none is possible.  On an error everything is taken
+   apart again. */
 TDM_MUST_USE tdm_status_t tdm_house_open(tdm_house_t *h, const tdm_config_t *config,
+                                         tdm_reload_read_fn *read, void *read_ctx,
                                          const char *version, tdm_error_t *err);
+
+/* tdm_house_reload asks for the live keys to be read anew (boot/reload.h).
+   Safe in a signal handler. */
+void tdm_house_reload(tdm_house_t *h);
 
 /* tdm_house_run is the management loop: until tdm_house_stop, then drains
    for at most sched.drain_ms.  CLOSED where the executor is gone for

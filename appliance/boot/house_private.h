@@ -24,6 +24,9 @@ TDM_MUST_USE tdm_status_t tdm_house_open_tiles(tdm_house_t *h, tdm_error_t *err)
 /* tdm_house_drain_tiles tells all of them to take nothing new. */
 void tdm_house_drain_tiles(tdm_house_t *h);
 
+/* tdm_house_promise tells api tiles and metrics what is promised now. */
+void tdm_house_promise(tdm_house_t *h, const tdm_sched_live_t *live);
+
 /* tdm_house_close_tiles undoes open, after the threads stopped. */
 void tdm_house_close_tiles(tdm_house_t *h);
 

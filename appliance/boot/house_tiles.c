@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "appliance/boot/house_private.h"
 
+#include "appliance/base/atomic.h"
 #include "appliance/base/check.h"
 #include "appliance/base/clock.h"
 #include "appliance/base/log.h"
@@ -14,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 
@@ -256,9 +258,8 @@ static void api_config(tdm_house_t *h, uint32_t k, tdm_api_config_t *a, tdm_api_
     a->model_name[0] = h->model_name;
     a->version = h->version;
     a->chat_template = c->model_chat_template;
-    for (uint32_t i = 0; i < TDM_SLO_CLASS_MAX; i++)
-        a->promise[i] = (tdm_api_class_t){.ttft_ns = (int64_t)c->sched_ttft_ms * TDM_NS_PER_MS,
-                                          .tpot_ns = (int64_t)c->sched_gap_ms * TDM_NS_PER_MS};
+    a->class_cnt = TDM_SLO_CLASS_MAX;
+    a->slo_from = c->api_slo_fields;
     a->end_cnt = tdm_model_eos(h->model, &a->end_id);
     a->wall_offset_ns = tdm_clock_wall_s() * TDM_NS_PER_S - h->start_ns;
     (void)!getrandom(&a->seed, sizeof a->seed, 0);
@@ -272,6 +273,7 @@ static void api_config(tdm_house_t *h, uint32_t k, tdm_api_config_t *a, tdm_api_
         .tokenizer = h->tokenizer,
         .scratch = h->scratch[k],
         .auth = &h->auth,
+        .promises = &h->promises,
         .vitals = &h->vitals,
         .block = h->wires.block[TDM_BLOCK_API + k],
         .flight = tdm_house_flight_ring(h, 1u + k),
@@ -286,7 +288,6 @@ static void api_config(tdm_house_t *h, uint32_t k, tdm_api_config_t *a, tdm_api_
 static void sched_config(tdm_house_t *h, tdm_sched_sizes_t *sizes, tdm_sched_live_t *live,
                          tdm_sched_tile_wires_t *w) {
     const tdm_config_t *c = h->config;
-    static const uint32_t route[] = {TDM_ROUTE_FUSED, TDM_ROUTE_STREAMS, TDM_ROUTE_SERIAL};
     *sizes = (tdm_sched_sizes_t){
         .seq_max = h->sizing.seq_max,
         .waiting_max = (uint32_t)c->sched_waiting,
@@ -299,22 +300,7 @@ static void sched_config(tdm_house_t *h, tdm_sched_sizes_t *sizes, tdm_sched_liv
         .has_cache = (uint32_t)c->sched_prefix_cache,
     };
     (void)!getrandom(sizes->cache_key, sizeof sizes->cache_key, 0);
-    tdm_sched_live_default(live);
-    live->route = route[c->sched_route];
-    live->policy = TDM_POLICY_QUANTILE + (uint32_t)c->sched_policy;
-    live->ttft_guard = (uint32_t)c->sched_ttft_guard;
-    for (uint32_t k = 0; k < TDM_TENANT_MAX; k++) {
-        live->tenant[k].token_per_s = (double)c->sched_tenant_tokens_per_s;
-        live->tenant[k].token_burst = 10.0 * live->tenant[k].token_per_s;
-    }
-    live->token_max = (uint32_t)c->sched_prefill_tokens;
-    live->floor_cnt = TDM_MIN(live->floor_cnt, live->token_max);
-    live->waiting_tokens_max = c->sched_waiting_tokens;
-    live->watchdog_min_ns = (int64_t)c->sched_watchdog_ms * TDM_NS_PER_MS;
-    for (uint32_t k = 0; k < TDM_SLO_CLASS_MAX; k++) {
-        live->class_of[k].ttft_ns = (int64_t)c->sched_ttft_ms * TDM_NS_PER_MS;
-        live->class_of[k].gap_ns = (int64_t)c->sched_gap_ms * TDM_NS_PER_MS;
-    }
+    tdm_live_make(c, live);
     tdm_profile_rates_t rates = tdm_profile_cpu_rates(h->sizing.sm_cnt);
     tdm_profile_guess(tdm_model_shape(h->model), &rates, &live->profile);
     *w = (tdm_sched_tile_wires_t){
@@ -411,6 +397,8 @@ static tdm_status_t open_tables(tdm_house_t *h, const plans_t *p, tdm_error_t *e
 static tdm_status_t make_tiles(tdm_house_t *h, const plans_t *p, tdm_error_t *err) {
     tdm_arena_t *a = &h->tables;
     void *mem = tdm_arena_take(a, tdm_sched_tile_footprint(&p->sizes), 4096);
+    /* Its decisions walk a few lines of many pages: fewer translations. */
+    (void)madvise(mem, tdm_sched_tile_footprint(&p->sizes), MADV_HUGEPAGE);
     tdm_status_t st = tdm_sched_tile_create(mem, &p->sizes, &p->live, &p->sched, &h->sched, err);
     if (st != TDM_OK) return st;
     h->sched_thread = (tdm_tile_t){.name = "sched",
@@ -450,19 +438,29 @@ static tdm_status_t make_tiles(tdm_house_t *h, const plans_t *p, tdm_error_t *er
     return TDM_OK;
 }
 
-/* publish_promises makes every promise a bucket bound and shows it. */
-static tdm_status_t publish_promises(tdm_house_t *h, const tdm_sched_live_t *live,
-                                     tdm_error_t *err) {
+/* V2: the words of a promise are there before their number is. */
+void tdm_house_promise(tdm_house_t *h, const tdm_sched_live_t *live) {
     tdm_block_t *b = h->wires.block[TDM_BLOCK_MGMT];
-    tdm_status_t st = TDM_OK;
-    for (uint32_t k = 0; st == TDM_OK && k < TDM_SLO_CLASS_MAX; k++) {
-        const tdm_sched_class_t *c = &live->class_of[k];
+    tdm_api_class_t promise[TDM_SLO_CLASS_MAX];
+    tdm_live_promises(live, promise);
+    for (uint32_t k = 0; k < TDM_SLO_CLASS_MAX; k++) {
         uint32_t ttft = tdm_series2(TDM_METRIC_slo_target_seconds, k, TDM_LABEL_TARGET_ttft);
         uint32_t tpot = tdm_series2(TDM_METRIC_slo_target_seconds, k, TDM_LABEL_TARGET_tpot);
-        tdm_gauge_set(b, TDM_METRIC_slo_target_seconds, ttft, (uint64_t)c->ttft_ns);
-        tdm_gauge_set(b, TDM_METRIC_slo_target_seconds, tpot, (uint64_t)c->gap_ns);
-        st = tdm_bounds_fit(TDM_METRIC_ttft_seconds, c->ttft_ns);
-        if (st == TDM_OK) st = tdm_bounds_fit(TDM_METRIC_itl_seconds, c->gap_ns);
+        tdm_gauge_set(b, TDM_METRIC_slo_target_seconds, ttft, (uint64_t)promise[k].ttft_ns);
+        tdm_gauge_set(b, TDM_METRIC_slo_target_seconds, tpot, (uint64_t)promise[k].tpot_ns);
+        tdm_store_relaxed(&h->promises.ttft_ns[k], promise[k].ttft_ns);
+        tdm_store_relaxed(&h->promises.tpot_ns[k], promise[k].tpot_ns);
+    }
+    tdm_store_release(&h->promises.cnt, tdm_load_relaxed(&h->promises.cnt) + 1u);
+}
+
+/* fit_promises makes every promise at start a bucket bound.  One that a
+   reload brings is judged as exactly, but falls between two bounds. */
+static tdm_status_t fit_promises(const tdm_sched_live_t *live, tdm_error_t *err) {
+    tdm_status_t st = TDM_OK;
+    for (uint32_t k = 0; st == TDM_OK && k < TDM_SLO_CLASS_MAX; k++) {
+        st = tdm_bounds_fit(TDM_METRIC_ttft_seconds, live->class_of[k].ttft_ns);
+        if (st == TDM_OK) st = tdm_bounds_fit(TDM_METRIC_itl_seconds, live->class_of[k].gap_ns);
     }
     if (st == TDM_OK) return st;
     return tdm_error_set(err, st, "the promises of the classes are too many to be bucket bounds");
@@ -484,7 +482,9 @@ tdm_status_t tdm_house_open_tiles(tdm_house_t *h, tdm_error_t *err) {
     }
     sched_config(h, &p->sizes, &p->live, &p->sched);
     if (st == TDM_OK) st = sched_profile(h, &p->live, err);
-    if (st == TDM_OK) st = publish_promises(h, &p->live, err);
+    if (st == TDM_OK) st = fit_promises(&p->live, err);
+    if (st == TDM_OK) tdm_house_promise(h, &p->live);
+    h->live = p->live;
     if (st == TDM_OK) st = open_tables(h, p, err);
     if (st == TDM_OK) st = make_tiles(h, p, err);
     tdm_arena_seal(&h->tables);

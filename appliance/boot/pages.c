@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "appliance/boot/pages.h"
 
+#include "appliance/base/atomic.h"
 #include "appliance/base/check.h"
 #include "appliance/base/clock.h"
 #include "telemetry/read/journey.h"
@@ -63,6 +64,35 @@ static int done(tdm_pages_t *p, tdm_http1_page_t *page, tdm_content_type_t type,
     return 1;
 }
 
+void tdm_pages_config(tdm_pages_t *p, const tdm_config_t *config) {
+    tdm_store_release(&p->config, config); /* V3: pairs with the acquire in config_text */
+}
+
+static size_t config_text(tdm_pages_t *p) {
+    return tdm_config_print(tdm_load_acquire(&p->config), p->text, p->cap); /* V3 */
+}
+
+static int forbidden(tdm_pages_t *p, tdm_http1_page_t *page) {
+    static const char text[] =
+        "{\"error\":{\"message\":\"only this machine may ask for a reload\",\"type\":"
+        "\"permission_error\",\"param\":null,\"code\":\"auth\"}}";
+    tdm_count(p->wires->block[TDM_BLOCK_PAGE], TDM_METRIC_refusals_total,
+              tdm_label_reason(TDM_REFUSE_auth), 1);
+    *page = (tdm_http1_page_t){
+        .status = 403, .content_type = TDM_CONTENT_JSON, .data = text, .sz = sizeof text - 1};
+    return 1;
+}
+
+/* reload: POST asks and is answered at once; GET tells what came of it. */
+static int reload(tdm_pages_t *p, const tdm_http1_ask_t *ask, tdm_http1_page_t *page) {
+    int is_post = ask->method == TDM_METHOD_POST;
+    if (is_post && !ask->is_trusted) return forbidden(p, page);
+    if (is_post) p->ask(p->ask_ctx);
+    (void)done(p, page, TDM_CONTENT_JSON, tdm_reload_text(p->reload, p->text, p->cap));
+    if (is_post && page->status == 200) page->status = 202;
+    return 1;
+}
+
 static int bad_set(tdm_http1_page_t *page) {
     static const char text[] =
         "{\"error\":{\"message\":\"set is native, compat or all\",\"type\":"
@@ -120,11 +150,14 @@ static const tdm_snapshot_t *window_begin(tdm_pages_t *p, const tdm_snapshot_t *
 
 int tdm_pages_answer(void *ctx, const tdm_http1_ask_t *ask, tdm_http1_page_t *page) {
     tdm_pages_t *p = ctx;
-    static const char *const path[] = {"/metrics", "/status", "/journey", "/config"};
+    static const char *const path[] = {"/metrics", "/status", "/journey", "/config", "/reload"};
     uint32_t which = 0;
     while (which < TDM_COUNT_OF(path) && strcmp(ask->path, path[which]) != 0) which++;
     if (which == TDM_COUNT_OF(path)) return 0;
+    int is_reload = which == 4;
+    if ((is_reload && !p->reload) || (ask->method == TDM_METHOD_POST && !is_reload)) return 0;
     if (tdm_auth_check(p->auth, ask->authorization, ask->is_trusted) < 0) return refused(page);
+    if (is_reload) return reload(p, ask, page);
 
     static tdm_snapshot_t s; /* one thread; too large for a stack */
     tdm_process_sample(p->wires->block[TDM_BLOCK_PAGE]);
@@ -144,6 +177,6 @@ int tdm_pages_answer(void *ctx, const tdm_http1_ask_t *ask, tdm_http1_page_t *pa
         tdm_journey_between(&j, NULL, &s);
         return done(p, page, TDM_CONTENT_TEXT, tdm_journey_text(&j, p->text, p->cap));
     }
-    default: return done(p, page, TDM_CONTENT_JSON, tdm_config_print(p->config, p->text, p->cap));
+    default: return done(p, page, TDM_CONTENT_JSON, config_text(p));
     }
 }

@@ -15,6 +15,7 @@
    Runs on the library thread of the HTTP/1.1 door, one call at a time. */
 
 #include "appliance/api/auth.h"
+#include "appliance/boot/reload.h"
 #include "appliance/boot/wires.h"
 #include "appliance/config/config.h"
 #include "net/http1/http1.h"
@@ -30,6 +31,9 @@ typedef struct tdm_pages {
     const tdm_wires_t *wires;
     const tdm_config_t *config;
     const tdm_auth_t *auth;
+    tdm_reload_t *reload; /* POST asks, GET tells; NULL: no such page */
+    void (*ask)(void *ctx);
+    void *ask_ctx;
     const char *model_name; /* served */
     int64_t start_ns;
     tdm_fact_t fact[TDM_PAGES_FACT_MAX];
@@ -49,6 +53,10 @@ TDM_MUST_USE tdm_status_t tdm_pages_open(tdm_pages_t *p, const tdm_wires_t *wire
 /* tdm_pages_fact adds a label of build_info; kept by pointer.  Before the
    door opens. */
 void tdm_pages_fact(tdm_pages_t *p, const char *key, const char *value);
+
+/* tdm_pages_config shows another configuration from now on; the one before
+   must stay for as long as a page takes.  Management thread. */
+void tdm_pages_config(tdm_pages_t *p, const tdm_config_t *config);
 
 /* tdm_pages_answer is the tdm_http1_page_fn; ctx is the tdm_pages_t. */
 int tdm_pages_answer(void *ctx, const tdm_http1_ask_t *ask, tdm_http1_page_t *page);

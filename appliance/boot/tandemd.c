@@ -17,8 +17,10 @@ static tdm_house_t house;
 
 static void on_signal(int number) {
     int saved = errno; /* the bell may write */
-    (void)number;
-    tdm_house_stop(&house);
+    if (number == SIGHUP)
+        tdm_house_reload(&house);
+    else
+        tdm_house_stop(&house);
     errno = saved;
 }
 
@@ -44,52 +46,64 @@ static size_t effective(char *buf, size_t sz) {
     return tdm_config_print(&config, buf, sz);
 }
 
-/* configure reads the arguments in order; -1: go on, else exit with it. */
-static int configure(int argc, char **argv, tdm_error_t *err) {
-    int is_print = 0;
-    tdm_config_default(&config);
-    for (int i = 1; i < argc; i++) {
-        const char *a = argv[i];
-        if (strcmp(a, "--version") == 0) return printf("tandemd %s\n", TDM_VERSION) < 0;
-        if (strcmp(a, "--help") == 0) return usage(stdout), 0;
-        if (strcmp(a, "--help-config") == 0) return print(tdm_config_help);
-        tdm_status_t st = TDM_ERR_INVAL;
-        if (strcmp(a, "--print-config") == 0) {
-            is_print = 1;
-            st = TDM_OK;
-        } else if (strcmp(a, "--config") == 0 && i + 1 < argc) {
-            st = tdm_config_load(&config, argv[++i], err);
-        } else if (strcmp(a, "--set") == 0 && i + 1 < argc) {
-            st = tdm_config_set(&config, argv[++i], err);
-        } else {
-            (void)tdm_error_set(err, TDM_ERR_INVAL, "\"%s\": see tandemd --help", a);
-        }
-        if (st != TDM_OK) return 2;
+/* The arguments, read at start and again at each reload. */
+typedef struct arguments {
+    int argc;
+    char **argv;
+} arguments_t;
+
+/* read_config makes the configuration that the arguments name. */
+static tdm_status_t read_config(void *ctx, tdm_config_t *c, tdm_error_t *err) {
+    const arguments_t *a = ctx;
+    tdm_status_t st = TDM_OK;
+    tdm_config_default(c);
+    for (int i = 1; st == TDM_OK && i < a->argc; i++) {
+        if (strcmp(a->argv[i], "--config") == 0 && i + 1 < a->argc)
+            st = tdm_config_load(c, a->argv[++i], err);
+        else if (strcmp(a->argv[i], "--set") == 0 && i + 1 < a->argc)
+            st = tdm_config_set(c, a->argv[++i], err);
+        else if (strcmp(a->argv[i], "--print-config") != 0)
+            st = tdm_error_set(err, TDM_ERR_INVAL, "\"%s\": see tandemd --help", a->argv[i]);
     }
-    if (tdm_config_check(&config, err) != TDM_OK) return 2;
+    return st == TDM_OK ? tdm_config_check(c, err) : st;
+}
+
+/* configure reads the arguments; -1: go on, else exit with it. */
+static int configure(arguments_t *a, tdm_error_t *err) {
+    int is_print = 0;
+    for (int i = 1; i < a->argc; i++) {
+        if (strcmp(a->argv[i], "--version") == 0) return printf("tandemd %s\n", TDM_VERSION) < 0;
+        if (strcmp(a->argv[i], "--help") == 0) return usage(stdout), 0;
+        if (strcmp(a->argv[i], "--help-config") == 0) return print(tdm_config_help);
+        is_print |= strcmp(a->argv[i], "--print-config") == 0;
+    }
+    if (read_config(a, &config, err) != TDM_OK) return 2;
     return is_print ? print(effective) : -1;
 }
 
 int main(int argc, char **argv) {
     tdm_error_t err = {0};
-    int rc = configure(argc, argv, &err);
+    arguments_t arguments = {.argc = argc, .argv = argv};
+    int rc = configure(&arguments, &err);
     if (rc >= 0) {
         if (err.status != TDM_OK) tdm_log(TDM_LOG_ERROR, "config", "%s", err.text);
         return rc;
     }
     tdm_log_set_level((tdm_log_level_t)config.log_level);
     (void)signal(SIGPIPE, SIG_IGN);
-    if (tdm_house_open(&house, &config, TDM_VERSION, &err) != TDM_OK) {
+    if (tdm_house_open(&house, &config, read_config, &arguments, TDM_VERSION, &err) != TDM_OK) {
         tdm_log(TDM_LOG_ERROR, "boot", "%s", err.text);
         return 1;
     }
     struct sigaction sa = {.sa_handler = on_signal};
     (void)sigaction(SIGTERM, &sa, NULL);
     (void)sigaction(SIGINT, &sa, NULL);
+    (void)sigaction(SIGHUP, &sa, NULL);
     tdm_status_t st = tdm_house_run(&house, &err);
     if (st != TDM_OK) tdm_log(TDM_LOG_ERROR, "boot", "%s", err.text);
     (void)signal(SIGTERM, SIG_IGN); /* the bell that the handler rings goes now */
     (void)signal(SIGINT, SIG_IGN);
+    (void)signal(SIGHUP, SIG_IGN);
     tdm_house_close(&house);
     if (st == TDM_OK) tdm_log(TDM_LOG_INFO, "boot", "stopped");
     return st == TDM_OK ? 0 : st == TDM_ERR_CLOSED ? 3 : 1;

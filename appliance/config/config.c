@@ -291,9 +291,47 @@ size_t tdm_config_help(char *buf, size_t buf_sz) {
             put(&w, "%-30s %s  [%s]\n", k->name, word, k->text);
             break;
         }
-        put(&w, "    %s\n", k->help);
+        put(&w, "    %s%s\n", k->help, tdm_config_is_live(k->name) ? " (live)" : "");
     }
     return w.len;
+}
+
+int tdm_config_is_live(const char *name) {
+    static const char *const live[] = {"class0.",
+                                       "class1.",
+                                       "class2.",
+                                       "class3.",
+                                       "sched.route",
+                                       "sched.policy",
+                                       "sched.ttft_guard",
+                                       "sched.tenant_tokens_per_s",
+                                       "sched.waiting_tokens",
+                                       "sched.prefill_tokens",
+                                       "sched.ttft_ms",
+                                       "sched.gap_ms",
+                                       "sched.watchdog_ms",
+                                       "sched.evictions",
+                                       "sched.drain_ms",
+                                       "log.level"};
+    for (size_t i = 0; i < TDM_COUNT_OF(live); i++) {
+        size_t len = strlen(live[i]);
+        int is_section = live[i][len - 1] == '.';
+        if (is_section ? strncmp(name, live[i], len) == 0 : strcmp(name, live[i]) == 0) return 1;
+    }
+    return 0;
+}
+
+static int is_equal(const tdm_config_t *a, const tdm_config_t *b, const key_row_t *k) {
+    const void *x = (const char *)a + k->offset, *y = (const char *)b + k->offset;
+    if (k->type == KEY_STR) return strcmp(x, y) == 0;
+    return memcmp(x, y, k->type == KEY_U64 ? sizeof(uint64_t) : sizeof(uint32_t)) == 0;
+}
+
+const char *tdm_config_fixed(const tdm_config_t *a, const tdm_config_t *b) {
+    for (size_t i = 0; i < KEY_CNT; i++)
+        if (!tdm_config_is_live(key_row[i].name) && !is_equal(a, b, &key_row[i]))
+            return key_row[i].name;
+    return NULL;
 }
 
 const char *tdm_config_value(const tdm_config_t *config, const char *name) {

@@ -42,6 +42,14 @@ TDM_MUST_USE tdm_status_t tdm_config_set(tdm_config_t *config, const char *assig
    limits that exceed one another. */
 TDM_MUST_USE tdm_status_t tdm_config_check(const tdm_config_t *config, tdm_error_t *err);
 
+/* tdm_config_is_live says whether section.key may change without a
+   restart. */
+int tdm_config_is_live(const char *name);
+
+/* tdm_config_fixed gives the first key that differs between two configs
+   and is not live, NULL where there is none. */
+const char *tdm_config_fixed(const tdm_config_t *a, const tdm_config_t *b);
+
 /* tdm_config_print writes every key with its value as JSON into buf and
    returns the bytes needed, as snprintf does. */
 size_t tdm_config_print(const tdm_config_t *config, char *buf, size_t buf_sz);

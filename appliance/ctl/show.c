@@ -34,8 +34,9 @@ static size_t on_bytes(char *bytes, size_t one, size_t cnt, void *ctx) {
     return sz;
 }
 
-/* get fetches a path of the management port; the caller frees page.text. */
-static tdm_status_t get(const tdm_ctl_options_t *o, const char *path, page_t *page,
+/* ask fetches a path of the management port, by POST without a body or by
+   GET; the caller frees page.text. */
+static tdm_status_t ask(const tdm_ctl_options_t *o, const char *path, int is_post, page_t *page,
                         tdm_error_t *err) {
     char url[512], auth[600];
     memset(page, 0, sizeof *page);
@@ -47,6 +48,7 @@ static tdm_status_t get(const tdm_ctl_options_t *o, const char *path, page_t *pa
     (void)curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, on_bytes);
     (void)curl_easy_setopt(curl, CURLOPT_WRITEDATA, page);
     (void)curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, 5000L);
+    if (is_post) (void)curl_easy_setopt(curl, CURLOPT_POSTFIELDS, "");
     (void)curl_easy_setopt(curl, CURLOPT_NOPROXY, "*");
     (void)curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
     if (o->key) {
@@ -62,6 +64,11 @@ static tdm_status_t get(const tdm_ctl_options_t *o, const char *path, page_t *pa
     free(page->text);
     page->text = NULL;
     return tdm_error_set(err, TDM_ERR_CLOSED, "%s: %s", url, curl_easy_strerror(code));
+}
+
+static tdm_status_t get(const tdm_ctl_options_t *o, const char *path, page_t *page,
+                        tdm_error_t *err) {
+    return ask(o, path, 0, page, err);
 }
 
 static void print_tree(const char *name, const json_t *v, int depth);
@@ -299,4 +306,52 @@ int tdm_wait_ready(const tdm_ctl_options_t *o) {
     fprintf(stderr, "tandemctl: not ready after %u s: %s\n", o->seconds,
             status ? "the server answers, but not 200" : err.text);
     return status ? EXIT_FAILED : EXIT_UNREACHABLE;
+}
+
+/* number reads a member of a page's JSON object; -1 where it is none. */
+static long long number(const page_t *p, const char *key) {
+    json_t *v = p->text ? json_loads(p->text, 0, NULL) : NULL;
+    long long n = json_is_integer(json_object_get(v, key))
+                      ? (long long)json_integer_value(json_object_get(v, key))
+                      : -1;
+    json_decref(v);
+    return n;
+}
+
+/* say_reload prints what came of it and gives the exit status. */
+static int say_reload(const page_t *p) {
+    json_t *v = json_loads(p->text, 0, NULL);
+    const char *result = json_string_value(json_object_get(v, "result"));
+    const char *message = json_string_value(json_object_get(v, "message"));
+    int is_ok = result && strcmp(result, "ok") == 0;
+    if (is_ok)
+        printf("revision %lld is in force\n", number(p, "revision"));
+    else
+        fprintf(stderr, "tandemctl: refused: %s\n", message ? message : "?");
+    json_decref(v);
+    return is_ok ? 0 : EXIT_FAILED;
+}
+
+int tdm_ctl_reload(const tdm_ctl_options_t *o) {
+    page_t page;
+    tdm_error_t err = {0};
+    if (ask(o, "/reload", 1, &page, &err) != TDM_OK) {
+        fprintf(stderr, "tandemctl: %s\n", err.text);
+        return EXIT_UNREACHABLE;
+    }
+    long long asked = number(&page, "asked");
+    int is_taken = page.status == 202 && asked > 0;
+    if (!is_taken)
+        fprintf(stderr, "tandemctl: %s", page.text ? page.text : "the server does not reload\n");
+    free(page.text);
+    int64_t give_up = tdm_clock_now_ns() + (int64_t)o->seconds * TDM_NS_PER_S;
+    while (is_taken && tdm_clock_now_ns() < give_up) {
+        if (get(o, "/reload", &page, &err) != TDM_OK) return EXIT_UNREACHABLE;
+        int is_done = page.text && number(&page, "done") >= asked;
+        int rc = is_done ? say_reload(&page) : EXIT_FAILED;
+        free(page.text);
+        if (is_done) return rc;
+        (void)usleep(10000);
+    }
+    return EXIT_FAILED;
 }

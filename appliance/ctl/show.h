@@ -24,4 +24,9 @@ int tdm_show(const tdm_ctl_options_t *options);
    stderr.  Exit status 0, 1 (gone, or it answers but is not ready), 4 (no answer). */
 int tdm_wait_ready(const tdm_ctl_options_t *options);
 
+/* tdm_ctl_reload asks the appliance to read its live keys anew and waits
+   for what comes of it.  Exit status 0, 1 (refused, with the reason), 4
+   (no answer). */
+int tdm_ctl_reload(const tdm_ctl_options_t *options);
+
 #endif /* TDM_CTL_SHOW_H */

@@ -23,6 +23,7 @@ static void usage(FILE *f) {
         "                    tiles, kv, requests, flight, journey, metrics, config, models or\n"
         "                    version\n"
         "  wait              until the appliance is ready\n"
+        "  reload            the live keys of its configuration, without a restart\n"
         "  doctor [NIC]      is this machine fit, and what to type if not\n"
         "  plan              capacity: --profile FILE|example --trace FILE|NAME, with\n"
         "                    --requests --ttft-ms --gap-ms --epsilon --appliances\n"
@@ -73,6 +74,7 @@ int main(int argc, char **argv) {
     if (strcmp(command, "chat") == 0) return tdm_ask(TDM_ASK_CHAT, &o);
     if (strcmp(command, "generate") == 0) return tdm_ask(TDM_ASK_COMPLETION, &o);
     if (strcmp(command, "show") == 0) return tdm_show(&o);
+    if (strcmp(command, "reload") == 0) return tdm_ctl_reload(&o);
     if (strcmp(command, "doctor") == 0) return tdm_doctor(&o);
     if (strcmp(command, "wait") == 0) return tdm_wait_ready(&o);
     usage(stderr);

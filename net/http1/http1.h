@@ -55,7 +55,7 @@ typedef struct tdm_http1 tdm_http1_t;
 /* A page that the door answers by itself, without an api tile: /metrics
    must tell most when the rest is busiest. */
 typedef struct tdm_http1_ask {
-    uint16_t method;     /* tdm_method_t: GET or HEAD */
+    uint16_t method;     /* tdm_method_t: GET, HEAD or POST */
     uint16_t is_trusted; /* loopback peer */
     const char *path;    /* raw, without the query */
     const char *query;   /* after '?', may be empty */

@@ -208,7 +208,7 @@ void tdm_http1_log(void *cls, const char *format, va_list args) {
 int tdm_http1_local(request_t *r, connection_t *conn, enum MHD_Result *result) {
     const tdm_http1_wires_t *wires = &r->door->wires;
     if (!wires->page || r->is_truncated) return 0;
-    if (r->method != TDM_METHOD_GET && r->method != TDM_METHOD_HEAD) return 0;
+    if (r->method > TDM_METHOD_POST) return 0;
     const union MHD_ConnectionInfo *peer =
         MHD_get_connection_info(conn, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
     const char *accept = MHD_lookup_connection_value(conn, MHD_HEADER_KIND, "accept");

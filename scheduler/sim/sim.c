@@ -247,12 +247,17 @@ static int is_over(const sim_t *s) {
     return s->next == s->ask->workload->row_cnt && s->open_cnt == 0;
 }
 
+static int64_t arrival_ns(const tdm_sim_ask_t *a, int64_t at_ns) {
+    int64_t back_ns = a->cut_ns + a->cut_for_ns;
+    return at_ns >= a->cut_ns && at_ns < back_ns ? back_ns : at_ns;
+}
+
 /* turn lets time pass to the next thing that happens; 0: nothing will. */
 static int turn(sim_t *s) {
     plan_all(s);
     int64_t arrival = TDM_TIME_NEVER, end = TDM_TIME_NEVER;
     if (s->next < s->ask->workload->row_cnt)
-        arrival = s->ask->workload->row[s->next].at_ns + TDM_NS_PER_S;
+        arrival = arrival_ns(s->ask, s->ask->workload->row[s->next].at_ns) + TDM_NS_PER_S;
     if (s->flight_cnt > 0) end = end_ns(&s->flight[0]);
     if (arrival == TDM_TIME_NEVER && end == TDM_TIME_NEVER) return 0;
     if (arrival <= end) {

@@ -41,8 +41,10 @@ typedef struct tdm_sim_ask {
     tdm_sched_live_t live;
     uint64_t seed;
     int is_oracle;
-    int64_t gap_ns;                                            /* the target that is judged */
-    int64_t ttft_ns;                                           /* and this one */
+    int64_t cut_ns, cut_for_ns; /* the network is lost for so long: who asks meanwhile arrives, all
+                                   at once, when it is back */
+    int64_t gap_ns;             /* the target that is judged */
+    int64_t ttft_ns;            /* and this one */
     void (*seen)(void *ctx, const tdm_sim_request_t *request); /* at its end; NULL: nobody asks */
     void *ctx;
 } tdm_sim_ask_t;

@@ -15,7 +15,7 @@ PORT = 8080
 class Appliance:
     """with Appliance(bin_dir, {"sched.depth": 1}) as a: ..."""
 
-    def __init__(self, bin_dir, settings=None, ready=True):
+    def __init__(self, bin_dir, settings=None, ready=True, config=None):
         self.bin = bin_dir
         self.dir = tempfile.TemporaryDirectory(prefix="tandem-e2e-")
         self.log_path = os.path.join(self.dir.name, "log")
@@ -23,11 +23,14 @@ class Appliance:
                          "exec.sms": 2, "port.mbufs": 2048,
                          "flight.path": os.path.join(self.dir.name, "flight"), **(settings or {})}
         self.ready = ready
+        self.config = config  # a file, read before the settings
         self.process = None
         self.headers = {}  # of every GET
 
     def command(self):
         args = [os.path.join(self.bin, "tandemd")]
+        if self.config:
+            args += ["--config", self.config]
         for key, value in self.settings.items():
             args += ["--set", f"{key}={value}"]
         return args

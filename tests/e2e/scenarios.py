@@ -109,6 +109,54 @@ def a_prompt_again_is_computed_once():
             assert a.total("tandem_prefix_lost_pages_total", 'cause="flushed"') > 0
 
 
+def a_reload_is_whole_or_refused():
+    """SIGHUP and tandemctl reload: targets and caps change under a running stream, or nothing."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "tandem.json")
+
+        def write(text):
+            with open(path, "w", encoding="utf-8") as f:
+                f.write(text if isinstance(text, str) else json.dumps(text))
+
+        def target(cls, what):
+            return a.total("tandem_slo_target_seconds", f'slo_class="{cls}",objective="{what}"')
+
+        write({"sched": {"gap_ms": 400}, "class2": {"gap_ms": 4000}})
+        with Appliance(BIN, {**NO_PORT}, config=path) as a:
+            assert target("interactive", "tpot") == 0.4 and target("batch", "tpot") == 4
+            want = a.complete("go on", 1200)
+            c, r = a.stream("go on", 1200)
+            r.readline()
+            write({"sched": {"gap_ms": 300, "prefill_tokens": 64}, "class2": {"gap_ms": 5000}})
+            a.process.send_signal(signal.SIGHUP)
+            a.until(lambda: a.total("tandem_config_revision") == 1)
+            assert target("interactive", "tpot") == 0.3 and target("batch", "tpot") == 5
+            assert json.loads(a.get("/config")[1])["sched"]["prefill_tokens"] == 64
+            for bad, word in (({"sched": {"gap_ms": 0}}, "gap_ms"), ("{", "line 1"),
+                              ({"sched": {"gap_ms": 200, "sequences": 9}}, "sched.sequences"),
+                              ({"sched": {"nothing": 1}}, "sched.nothing")):
+                write(bad)
+                done = a.ctl("reload", check=False)
+                assert done.returncode == 1 and word in done.stderr, (done, word)
+            assert a.total("tandem_config_reloads_total", 'result="refused"') == 4
+            assert a.total("tandem_config_revision") == 1 and target("interactive", "tpot") == 0.3
+            write({"sched": {"gap_ms": 250}})
+            done = a.ctl("reload")
+            assert "revision 2" in done.stdout, done
+            assert target("interactive", "tpot") == 0.25 and target("batch", "tpot") == 0.25
+            rest = stream_ids(r)  # all but what the first line carried
+            assert len(rest) > 1000 and want[-len(rest):] == rest
+            c.close()
+            body = {"model": a.model(), "prompt": "hi", "max_tokens": 2}
+            for fields, status, code in (({"priority": 3}, 200, None), ({"priority": 4}, 400, "bad_value"),
+                                         ({"slo_tpot_ms": 250}, 200, None),
+                                         ({"slo_tpot_ms": 249}, 400, "slo_unsupported")):
+                got, reply, _ = a.post("/v1/completions", {**body, **fields})
+                assert got == status, (fields, got, reply)
+                assert status == 200 or reply["error"]["code"] == code, reply
+            assert a.total("tandem_requests_total", 'slo_class="other"') == 1
+
+
 def a_client_that_leaves_frees_its_pages():
     """FIN, RST: the sequence is gone at once; silence: at the idle time-out."""
     with Appliance(BIN, {"quic.idle_ms": 3000}) as a:

@@ -90,6 +90,7 @@ static tdm_sim_ask_t ask_of(const trace_t *t, const policy_t *p, const tdm_cost_
         a.live.class_of[k] = (tdm_sched_class_t){.ttft_ns = t->ttft_ns,
                                                  .gap_ns = GAP_NS,
                                                  .epsilon = 0.01,
+                                                 .weight = 1.0,
                                                  .burst_ns = p->is_buffered ? 10 * GAP_NS : 0};
     tdm_cost_rows(cost, &a.live.profile);
     return a;

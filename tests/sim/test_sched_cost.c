@@ -233,6 +233,23 @@ static void ten_times_too_much_is_refused_and_the_rest_is_served_well(void **sta
     assert_true(f.asked_after > 80 && f.met_after == f.asked_after);
 }
 
+static void a_network_that_comes_back_brings_all_at_once_and_no_gap_breaks(void **state) {
+    (void)state;
+    tdm_workload_t w;
+    assert_int_equal(tdm_workload_generate("azure_conv", 600, 2, &w, NULL), TDM_OK);
+    tdm_workload_pace(&w, 8.0, 1.0, 3);
+    cost.slow = 0.0;
+    tdm_sim_ask_t a = ask_of(&w, TDM_POLICY_QUANTILE, 5);
+    a.cut_ns = 20 * TDM_NS_PER_S;
+    a.cut_for_ns = 5 * TDM_NS_PER_S;
+    tdm_error_t err = {0};
+    if (tdm_sim_run(&a, &result, &err) != TDM_OK) fail_msg("%s", err.text);
+    assert_int_equal(result.finished + result.refused, 600);
+    assert_int_equal(result.refused, 0);
+    assert_true(result.over_share <= 0.01);
+    tdm_workload_free(&w);
+}
+
 static void the_profile_is_the_machine_on_a_quiet_day(void **state) {
     (void)state;
     tdm_load_t load = {.prefill_cnt = 1536, .decode_cnt = 60, .kv_cnt = 600000, .kv_max = 20000};
@@ -250,6 +267,7 @@ int main(void) {
         cmocka_unit_test(on_a_good_day_more_prefill_fits),
         cmocka_unit_test(the_planner_finds_what_each_route_carries),
         cmocka_unit_test(ten_times_too_much_is_refused_and_the_rest_is_served_well),
+        cmocka_unit_test(a_network_that_comes_back_brings_all_at_once_and_no_gap_breaks),
         cmocka_unit_test(the_profile_is_the_machine_on_a_quiet_day),
     };
     return cmocka_run_group_tests(tests, setup, NULL);

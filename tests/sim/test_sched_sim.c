@@ -59,6 +59,9 @@ static void random_live(tdm_rng_t *r, tdm_sched_live_t *live) {
     live->starve_ns = between(r, 0, 500) * TDM_NS_PER_MS;
     live->bypass_ns = between(r, 0, 2000) * TDM_NS_PER_MS;
     live->death_max = between(r, 1, 4);
+    live->evict_max = chance(r, 30) ? 0u : between(r, 1, WORLD_EVICT_MAX);
+    for (uint32_t k = 0; k < TDM_SLO_CLASS_MAX; k++)
+        live->class_of[k].ttft_ns = between(r, 1, 4000) * TDM_NS_PER_MS;
     live->decode_guard = chance(r, 10) ? 1u : 0u;
     live->ttft_guard = chance(r, 10) ? 1u : 0u;
     live->policy = chance(r, 70) ? (uint32_t)TDM_POLICY_QUANTILE : between(r, 1, 3);
@@ -106,9 +109,34 @@ static void revive(world_t *w, tdm_rng_t *r) {
     world_up(w);
 }
 
+/* The network between clients and api tiles. */
+#define NIC_MAX 24u
+static struct {
+    uint32_t cut_cnt; /* acts until it is back, 0: it works */
+    uint32_t ask_cnt;
+    world_ask_t ask[NIC_MAX]; /* that wait for it */
+} nic;
+
+/* nic_back: all that waited arrives at once, and of the clients that saw
+   nothing for so long some have left. */
+static void nic_back(world_t *w, tdm_rng_t *r) {
+    for (uint32_t i = 0; i < nic.ask_cnt; i++) world_submit(w, &nic.ask[i]);
+    nic.ask_cnt = nic.cut_cnt = 0;
+    for (uint32_t id = w->next_id > 40u ? w->next_id - 40u : 0u; id < w->next_id; id++)
+        if (chance(r, 30)) world_control(w, id, TDM_CONTROL_CANCEL);
+}
+
+/* submit sends a request, or lets it wait for the network. */
+static void submit(world_t *w, const world_ask_t *ask) {
+    if (nic.cut_cnt == 0)
+        world_submit(w, ask);
+    else if (nic.ask_cnt < NIC_MAX)
+        nic.ask[nic.ask_cnt++] = *ask;
+}
+
 /* trouble is what a quiet day does not have. */
 static void trouble(world_t *w, tdm_rng_t *r) {
-    switch (tdm_rng_below(r, 7)) {
+    switch (tdm_rng_below(r, 8)) {
     case 0:
     case 1:
         if (w->is_up) world_kill(w);
@@ -117,6 +145,9 @@ static void trouble(world_t *w, tdm_rng_t *r) {
     case 3: w->is_deaf[tdm_rng_below(r, w->sizes.api_cnt)] = chance(r, 50); break;
     case 4: world_watch(w, w->now_ns + between(r, 0, 2000) * TDM_NS_PER_MS); break;
     case 5: tdm_sched_drain_set(w->sched, chance(r, 15)); break;
+    case 6:
+        if (nic.cut_cnt == 0) nic.cut_cnt = between(r, 2, 40);
+        break;
     default:
         random_live(r, &w->live);
         tdm_sched_live_set(w->sched, &w->live);
@@ -127,9 +158,11 @@ static void trouble(world_t *w, tdm_rng_t *r) {
 static void act(world_t *w, tdm_rng_t *r) {
     uint32_t what = tdm_rng_below(r, 100);
     w->turn++;
+    if (nic.cut_cnt > 0 && --nic.cut_cnt == 0) nic_back(w, r);
+    if (nic.cut_cnt > 0 && what >= 30 && what < 40) what = 50; /* no cancel comes through */
     if (what < 30) {
         world_ask_t ask = random_ask(r, w);
-        world_submit(w, &ask);
+        submit(w, &ask);
     } else if (what < 38 && w->next_id > 0) {
         world_control(w, tdm_rng_below(r, w->next_id), TDM_CONTROL_CANCEL);
     } else if (what < 40 && w->next_id > 0) {
@@ -161,7 +194,7 @@ static void calm(world_t *w) {
 }
 
 typedef struct total {
-    uint64_t plans, tokens, requests, restarts, refused, cached, evicted;
+    uint64_t plans, tokens, requests, restarts, refused, cached, evicted, yielded, skipped;
 } total_t;
 
 static void one_seed(uint64_t seed, total_t *sum) {
@@ -171,7 +204,9 @@ static void one_seed(uint64_t seed, total_t *sum) {
     tdm_sched_live_t live = world_live();
     random_live(&r, &live);
     world_open(&w, seed, &sizes, &live);
+    nic.cut_cnt = nic.ask_cnt = 0;
     for (uint32_t i = 0; i < step_cnt; i++) act(&w, &r);
+    nic_back(&w, &r);
     calm(&w);
     const tdm_sched_stats_t *t = world_stats(&w);
     sum->plans += w.plan_cnt;
@@ -181,6 +216,8 @@ static void one_seed(uint64_t seed, total_t *sum) {
     sum->refused += t->refused;
     sum->cached += t->cache_saved_tokens;
     sum->evicted += t->cache_evict_cnt;
+    sum->yielded += t->evict_cnt;
+    sum->skipped += t->skip_cnt;
     world_close(&w);
 }
 
@@ -194,9 +231,12 @@ static void no_seed_breaks_a_promise(void **state) {
            (unsigned long long)sum.refused, (unsigned long long)sum.plans,
            (unsigned long long)sum.tokens, (unsigned long long)sum.restarts,
            (unsigned long long)sum.cached, (unsigned long long)sum.evicted);
+    printf("%llu places given up, %llu turns sat out\n", (unsigned long long)sum.yielded,
+           (unsigned long long)sum.skipped);
     if (seed_cnt < 100) return;
     assert_true(sum.tokens > 10 * seed_cnt && sum.restarts > seed_cnt && sum.refused > seed_cnt);
     assert_true(sum.cached > 20 * seed_cnt && sum.evicted > seed_cnt);
+    assert_true(sum.yielded > seed_cnt && sum.skipped > seed_cnt);
 }
 
 int main(int argc, char **argv) {

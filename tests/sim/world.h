@@ -34,6 +34,7 @@ typedef struct world_client {
     int64_t first_ns; /* first token, 0: none */
     int64_t last_ns;
     int64_t gap_ns;          /* the greatest between two tokens */
+    uint32_t skip_cnt;       /* turns it sat out for a tighter promise */
     uint64_t last_iteration; /* that made its last token, 0: none in this executor life */
 } world_client_t;
 
@@ -52,6 +53,7 @@ typedef struct world_end {
 
 #define WORLD_REQUEST_MAX 65536u
 #define WORLD_TEXT_MAX    4u
+#define WORLD_EVICT_MAX   3u /* the greatest evict_max of any test */
 
 /* The tokens of a finished conversation, for one that goes on. */
 typedef struct world_text {

@@ -195,6 +195,72 @@ static void only_trusted_peers_choose_a_class(void **state) {
     rig_stop(&r);
 }
 
+static void only_who_may_choose_a_class_is_heard(void **state) {
+    (void)state;
+    static const struct {
+        const char *fields;
+        uint32_t from;
+        int is_trusted;
+        int slo_class; /* -1: refused */
+        tdm_reason_t reason;
+    } c[] = {
+        {"\"priority\":0", TDM_API_SLO_TRUSTED, 1, 0, 0},
+        {"\"priority\":2", TDM_API_SLO_TRUSTED, 1, 2, 0},
+        {"\"priority\":2", TDM_API_SLO_TRUSTED, 0, 1, 0},
+        {"\"priority\":2", TDM_API_SLO_ALL, 0, 2, 0},
+        {"\"priority\":2", TDM_API_SLO_NONE, 1, 1, 0},
+        {"\"priority\":99", TDM_API_SLO_TRUSTED, 0, 1, 0},
+        {"\"priority\":3", TDM_API_SLO_TRUSTED, 1, -1, TDM_REFUSE_bad_value},
+        {"\"priority\":-1", TDM_API_SLO_TRUSTED, 1, -1, TDM_REFUSE_bad_value},
+        {"\"priority\":0.5", TDM_API_SLO_TRUSTED, 1, -1, TDM_REFUSE_bad_type},
+        {"\"slo_tpot_ms\":60", TDM_API_SLO_TRUSTED, 1, 0, 0},
+        {"\"slo_tpot_ms\":100", TDM_API_SLO_TRUSTED, 1, 1, 0},
+        {"\"slo_tpot_ms\":9999", TDM_API_SLO_TRUSTED, 1, 2, 0},
+        {"\"slo_tpot_ms\":49", TDM_API_SLO_TRUSTED, 1, -1, TDM_REFUSE_slo_unsupported},
+        {"\"slo_tpot_ms\":49", TDM_API_SLO_TRUSTED, 0, 1, 0},
+        {"\"slo_ttft_ms\":1,\"slo_tpot_ms\":999", TDM_API_SLO_TRUSTED, 1, 2, 0},
+        {"\"slo_ttft_ms\":2000,\"slo_tpot_ms\":999", TDM_API_SLO_TRUSTED, 1, 1, 0},
+        {"\"priority\":2,\"slo_tpot_ms\":500", TDM_API_SLO_TRUSTED, 1, 2, 0},
+        {"\"priority\":2,\"slo_tpot_ms\":499", TDM_API_SLO_TRUSTED, 1, -1,
+         TDM_REFUSE_slo_unsupported},
+    };
+    for (uint32_t i = 0; i < TDM_COUNT_OF(c); i++) {
+        rig_t r;
+        char body[200];
+        rig_default(&r);
+        r.config.class_cnt = 3;
+        r.config.class_default = 1;
+        r.config.slo_from = c[i].from;
+        r.config.promise[0] = (tdm_api_class_t){200 * TDM_NS_PER_MS, 50 * TDM_NS_PER_MS};
+        r.config.promise[1] = (tdm_api_class_t){1000 * TDM_NS_PER_MS, 100 * TDM_NS_PER_MS};
+        r.config.promise[2] = (tdm_api_class_t){5000 * TDM_NS_PER_MS, 500 * TDM_NS_PER_MS};
+        rig_start(&r);
+        tdm_error_t err = {0};
+        static const char keys[] =
+            "t 8254c329a92850f6d539dd376f4816ee2764517da5e0235514af433164480d7a\n";
+        assert_int_equal(tdm_auth_parse(&r.auth, keys, sizeof keys - 1, &err), TDM_OK);
+        rig_exchange_t *e = rig_exchange_fresh(&r, 0);
+        strcpy(e->x.path, COMP);
+        strcpy(e->x.authorization, "Bearer k");
+        e->x.is_trusted_peer = (uint16_t)c[i].is_trusted;
+        (void)snprintf(body, sizeof body, "{\"prompt\":\"hi\",%s}", c[i].fields);
+        rig_body(e, body, strlen(body));
+        rig_push(&r, e);
+        rig_poll(&r);
+        const tdm_request_t *q = rig_submit(&r);
+        assert_int_equal(q != NULL, c[i].slo_class >= 0);
+        if (q) {
+            assert_int_equal(q->slo_class, c[i].slo_class);
+            rig_serve(&r, q, "x", TDM_FINISH_LENGTH);
+        } else {
+            assert_int_equal(e->x.head.status, 400);
+            assert_int_equal(
+                rig_count(&r, TDM_METRIC_refusals_total, tdm_label_reason(c[i].reason)), 1);
+        }
+        rig_stop(&r);
+    }
+}
+
 /* B31, M12: no byte of a request is in an error. */
 static void errors_never_quote_the_request(void **state) {
     (void)state;
@@ -304,6 +370,7 @@ int main(void) {
         cmocka_unit_test(fields_reach_the_request),
         cmocka_unit_test(ignored_fields_are_counted_by_kind),
         cmocka_unit_test(only_trusted_peers_choose_a_class),
+        cmocka_unit_test(only_who_may_choose_a_class_is_heard),
         cmocka_unit_test(errors_never_quote_the_request),
         cmocka_unit_test(a_context_error_names_both_numbers),
         cmocka_unit_test(control_text_in_contents_stays_text),

@@ -113,6 +113,30 @@ static void mistakes_are_named_and_nothing_is_applied(void **state) {
     assert_int_equal(tdm_config_check(&c, &err), TDM_ERR_INVAL);
 }
 
+static void what_may_change_without_a_restart_is_told_from_what_may_not(void **state) {
+    (void)state;
+    tdm_config_t a, b;
+    tdm_error_t err = {0};
+    tdm_config_default(&a);
+    b = a;
+    assert_null(tdm_config_fixed(&a, &b));
+    static const char *const live[] = {
+        "sched.gap_ms=77",   "sched.policy=static", "class2.weight=50",       "class0.ttft_ms=9",
+        "sched.evictions=0", "log.level=debug",     "sched.prefill_tokens=64"};
+    for (size_t i = 0; i < TDM_COUNT_OF(live); i++)
+        assert_int_equal(tdm_config_set(&b, live[i], &err), TDM_OK);
+    assert_null(tdm_config_fixed(&a, &b));
+    static const char *const fixed[][2] = {{"sched.sequences=7", "sched.sequences"},
+                                           {"model.name=other", "model.name"},
+                                           {"exec.kv_dtype=bf16", "exec.kv_dtype"}};
+    for (size_t i = 0; i < TDM_COUNT_OF(fixed); i++) {
+        tdm_config_t c = b;
+        assert_int_equal(tdm_config_set(&c, fixed[i][0], &err), TDM_OK);
+        assert_string_equal(tdm_config_fixed(&a, &c), fixed[i][1]);
+    }
+    assert_true(tdm_config_is_live("class3.gap_ms") && !tdm_config_is_live("sched.depth"));
+}
+
 static void mutated_files_never_crash(void **state) {
     (void)state;
     char text[16384], cut[16384];
@@ -136,6 +160,7 @@ int main(void) {
         cmocka_unit_test(defaults_pass_their_own_check),
         cmocka_unit_test(what_is_printed_loads_back),
         cmocka_unit_test(mistakes_are_named_and_nothing_is_applied),
+        cmocka_unit_test(what_may_change_without_a_restart_is_told_from_what_may_not),
         cmocka_unit_test(mutated_files_never_crash),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
