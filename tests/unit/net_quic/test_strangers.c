@@ -70,6 +70,10 @@ static void strangers_under_retry_leave_no_trace(void **state) {
     assert_in_range(n->retries, stranger_cnt / 2, stranger_cnt); /* 16 answers wait at most */
     assert_true(n->unproved_tx_sz <= n->unproved_rx_sz / 4);
     assert_int_equal(n->datagrams_tx, n->retries);
+    print_message(
+        "%u sources under Retry: %llu answers, %llu bytes for %llu, %llu bytes of memory\n",
+        stranger_cnt, (unsigned long long)n->retries, (unsigned long long)n->unproved_tx_sz,
+        (unsigned long long)n->unproved_rx_sz, (unsigned long long)n->pool_high_sz);
     rig_close(&r);
 }
 
