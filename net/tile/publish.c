@@ -46,6 +46,10 @@ static void publish_net(tdm_net_tile_t *t) {
     tdm_count_to(b, TDM_METRIC_net_exception_packets_total, TDM_LABEL_DIRECTION_tx,
                  t->n.exception_in);
     publish_fates(t);
+    const tdm_link_counters_t *l = tdm_link_counters(t->link);
+    tdm_gauge_set(b, TDM_METRIC_net_neighbours, 0, l->neighbours);
+    tdm_gauge_set(b, TDM_METRIC_net_held_datagrams, 0, l->held);
+    tdm_count_to(b, TDM_METRIC_net_released_datagrams_total, 0, l->released);
     uint32_t first = tdm_reason_first(TDM_GROUP_DROP), cnt = TDM_LABEL_REASONS_DROP;
     for (uint32_t r = first; r < first + cnt; r++)
         tdm_count_to(b, TDM_METRIC_net_drops_total, tdm_label_reason(r), drop_total(t, &p, r));

@@ -601,6 +601,9 @@ static void a_first_handshake_loses_nothing_while_the_client_is_asked_for(void *
     assert_int_equal(n->solicits, 1);
     assert_in_range(n->released, 1, TDM_LINK_HELD_HOP_MAX);
     assert_int_equal(n->held, 0);
+    assert_int_equal(counted(TDM_METRIC_net_released_datagrams_total, 0), n->released);
+    assert_int_equal(counted(TDM_METRIC_net_held_datagrams, 0), 0);
+    assert_int_equal(counted(TDM_METRIC_net_neighbours, 0), 1);
 }
 
 static void draining_lets_streams_end(void **state) {
