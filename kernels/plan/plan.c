@@ -287,15 +287,28 @@ static void choose_tile(work_t *w) {
     w->tile_row = p->tile_row;
 }
 
+static uint64_t hash_step(uint64_t h, uint64_t v) {
+    h = (h ^ v) * UINT64_C(0x9e3779b97f4a7c15);
+    return h ^ h >> 29;
+}
+
+/* Four lanes, for a step waits for the one before it. */
 static uint64_t hash_words(uint64_t h, const void *data, uint64_t sz) {
     const uint8_t *at = data;
-    for (uint64_t i = 0; i + 4 <= sz; i += 4) {
+    uint64_t lane[4] = {h, h + 1, h + 2, h + 3};
+    uint64_t i = 0;
+    for (; i + sizeof lane <= sz; i += sizeof lane) {
+        uint64_t v[4];
+        memcpy(v, at + i, sizeof v);
+        for (uint32_t k = 0; k < 4; k++) lane[k] = hash_step(lane[k], v[k]);
+    }
+    for (; i + 4 <= sz; i += 4) {
         uint32_t v;
         memcpy(&v, at + i, sizeof v);
-        h = (h ^ v) * UINT64_C(0x9e3779b97f4a7c15);
-        h ^= h >> 29;
+        lane[0] = hash_step(lane[0], v);
     }
-    return h;
+    for (uint32_t k = 1; k < 4; k++) lane[0] = hash_step(lane[0], lane[k]);
+    return lane[0];
 }
 
 static uint32_t policy_of(uint32_t policy) {
