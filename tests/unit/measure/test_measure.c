@@ -310,6 +310,7 @@ static void both_files_say_the_same(void **state) {
     (void)rmdir(dir);
     tdm_profile_set_free(&set);
     tdm_profile_set_free(&json);
+    tdm_profile_set_free(&bin); /* the refused file changed nothing */
     free(x.mem);
 }
 
