@@ -6,9 +6,9 @@
 /* Times of an H200 at burst clocks, head_dim 128, from NOTES.md of the
    kernel: a prefill SM takes BLOCK_US for 192 rows and 64 keys, and ITEM_US
    to fill its pipeline, PIECE_US more where it leaves partials. */
-#define BLOCK_US  1.22f
-#define ITEM_US   4.0f
-#define PIECE_US  6.0f
+#define BLOCK_US  1.31f
+#define ITEM_US   8.0f
+#define PIECE_US  15.0f
 #define SWITCH_US 5.0f /* from the last work of one kind to the first of the other */
 
 /* GB/s that n of 132 SMs draw, in steps of 12 SMs. */
@@ -143,13 +143,13 @@ static uint32_t decode_span(const tdm_hopper_sum_t *s) {
 /* The least that a piece may be: below, its partials cost more than the
    evenness gains. */
 #define SPAN_MIN  16u
-#define PIECE_MAX 8u
+#define PIECE_MAX 4u
 
 /* One share of SMs: all tiles whole, or as many as begin at once and the
    others in pieces, or all in pieces. */
 static void try_share(const tdm_hopper_sum_t *s, tdm_hopper_cut_t *c, tdm_hopper_cut_t *best) {
     uint32_t at_once = TDM_MIN(c->share[TDM_KIND_PREFILL] / s->nhead_kv, s->tile_cnt);
-    for (uint32_t n = 1; n <= PIECE_MAX; n += n >= 4 ? 2u : 1u) {
+    for (uint32_t n = 1; n <= PIECE_MAX; n++) {
         c->span = TDM_MAX((s->block_max + n - 1) / n, 1u);
         if (n > 1 && c->span < SPAN_MIN) break;
         for (uint32_t all = 0; all < 2; all++) {
@@ -171,8 +171,10 @@ void tdm_hopper_choose(const tdm_hopper_sum_t *s, tdm_hopper_cut_t *out) {
         try_share(s, &c, out);
         return;
     }
+    /* From a tenth of the SMs to six: more never measured best. */
     uint32_t step = TDM_MAX(s->sm_cnt / 33, 1u);
-    for (uint32_t n = TDM_MAX(s->sm_cnt / 11, 1u); n < s->sm_cnt; n += step) {
+    uint32_t most = TDM_MAX(s->sm_cnt * 6 / 10, 1u);
+    for (uint32_t n = TDM_MAX(s->sm_cnt / 11, 1u); n <= most; n += step) {
         c.share[TDM_KIND_DECODE] = n;
         c.share[TDM_KIND_PREFILL] = s->sm_cnt - n;
         try_share(s, &c, out);

@@ -159,15 +159,115 @@ static __device__ __forceinline__ uint32_t hop_prefill_end(const hop_args_t &a, 
     return is_mine;
 }
 
+// One warpgroup's walk over the blocks of an item.
+template <class TR> struct prefill_walk {
+    prefill_sums<TR> w;
+    uint32_t p[TR::KEY / 4]; // weights of the block before, as operands
+    hop_stage stage;         // of its values
+    uint32_t tok;            // of the block to come
+    uint32_t kv_end;
+    uint32_t limit[2]; // keys that the two rows see
+    int is_add;        // w.o holds sums
+};
+
+// Scores of the block at tok, values of the one before it.  IS_CAREFUL:
+// rows may not see all of it.  Two copies of the code, for a branch between
+// an issue and its wait makes ptxas wait for all there, and the softmax would
+// run beside nothing.
+template <class TR, bool IS_CAREFUL>
+static __device__ __forceinline__ void prefill_step(const hop_args_t &a, uint32_t smem, uint64_t q,
+                                                    uint32_t wg, prefill_walk<TR> &k) {
+    float s[TR::KEY / 2];
+    float fix[2];
+    hop_stage ahead = k.stage;
+    ahead.template step<TR::STAGE>();
+    const uint32_t sK = smem + TR::K_OFF + ahead.at * TR::KV_SZ;
+    const uint32_t sV = smem + TR::V_OFF + k.stage.at * TR::KV_SZ;
+    // V of the block before was asked for ahead of this K.  No wait may stand
+    // between fence and wgmma: ptxas would serialise them (C7520).
+    ptx_mbarrier_wait(HOP_AT(smem, v_full) + 8 * k.stage.at, k.stage.parity);
+    ptx_mbarrier_wait(HOP_AT(smem, k_full) + 8 * ahead.at, ahead.parity);
+    if (IS_CAREFUL) {
+        ptx_mbarrier_wait(HOP_AT(smem, v_full) + 8 * ahead.at, ahead.parity);
+        hop_heal<TR>(sK, smem + TR::V_OFF + ahead.at * TR::KV_SZ);
+    }
+    ptx_bar_sync_at<256>(HOP_BAR_TURN + wg);
+    ptx_wgmma_hold(s);
+    ptx_wgmma_hold(k.w.o);
+    ptx_wgmma_fence();
+    hop_scores<TR>(s, q, ptx_wgmma_desc(sK, 16, 1024));
+    ptx_wgmma_commit();
+    hop_values<TR>(k.w.o, k.p, ptx_wgmma_desc(sV, TR::KV_HALF_SZ, 1024), k.is_add);
+    ptx_wgmma_commit();
+    k.is_add = 1;
+    ptx_bar_arrive_at<256>(wg + 1 == TR::WG ? HOP_BAR_TURN : HOP_BAR_TURN + 1 + wg);
+    ptx_wgmma_wait<1>();
+    ptx_wgmma_hold(s);
+    hop_release(HOP_AT(smem, k_empty) + 8 * ahead.at);
+    if (k.tok + TR::KEY >= k.kv_end) hop_release(HOP_AT(smem, q_empty));
+    if (IS_CAREFUL) hop_mask<TR>(s, k.tok, k.limit);
+    hop_softmax<TR>(s, k.w.m, k.w.l, fix, a.pod.scale_lg2);
+    ptx_wgmma_hold(s); // the softmax stays above the wait
+    ptx_wgmma_wait<0>();
+    ptx_wgmma_hold(k.w.o);
+    hop_release(HOP_AT(smem, v_empty) + 8 * k.stage.at);
+    hop_pack<TR>(k.p, s);
+#pragma unroll
+    for (int i = 0; i < TR::DIM / 2; i++) k.w.o[i] *= fix[i / 2 % 2];
+    k.stage = ahead;
+    k.tok += TR::KEY;
+}
+
+// The first block's scores.
+template <class TR>
+static __device__ __forceinline__ void prefill_first(const hop_args_t &a, uint32_t smem, uint64_t q,
+                                                     uint32_t seen, prefill_walk<TR> &k) {
+    float s[TR::KEY / 2];
+    float fix[2];
+    const uint32_t sK = smem + TR::K_OFF + k.stage.at * TR::KV_SZ;
+    ptx_mbarrier_wait(HOP_AT(smem, k_full) + 8 * k.stage.at, k.stage.parity);
+    if (k.tok + TR::KEY > seen) {
+        ptx_mbarrier_wait(HOP_AT(smem, v_full) + 8 * k.stage.at, k.stage.parity);
+        hop_heal<TR>(sK, smem + TR::V_OFF + k.stage.at * TR::KV_SZ);
+    }
+    ptx_wgmma_fence();
+    hop_scores<TR>(s, q, ptx_wgmma_desc(sK, 16, 1024));
+    ptx_wgmma_commit();
+    ptx_wgmma_wait<0>();
+    ptx_wgmma_hold(s);
+    hop_release(HOP_AT(smem, k_empty) + 8 * k.stage.at);
+    if (k.tok + TR::KEY >= k.kv_end) hop_release(HOP_AT(smem, q_empty));
+    if (k.tok + TR::KEY > seen) hop_mask<TR>(s, k.tok, k.limit);
+    hop_softmax<TR>(s, k.w.m, k.w.l, fix, a.pod.scale_lg2);
+    hop_pack<TR>(k.p, s);
+    k.tok += TR::KEY;
+}
+
+// The last block's values.
+template <class TR>
+static __device__ __forceinline__ void prefill_last(uint32_t smem, prefill_walk<TR> &k) {
+    ptx_mbarrier_wait(HOP_AT(smem, v_full) + 8 * k.stage.at, k.stage.parity);
+    ptx_wgmma_hold(k.w.o);
+    ptx_wgmma_fence();
+    hop_values<TR>(k.w.o, k.p,
+                   ptx_wgmma_desc(smem + TR::V_OFF + k.stage.at * TR::KV_SZ, TR::KV_HALF_SZ, 1024),
+                   k.is_add);
+    ptx_wgmma_commit();
+    ptx_wgmma_wait<0>();
+    ptx_wgmma_hold(k.w.o);
+    hop_release(HOP_AT(smem, v_empty) + 8 * k.stage.at);
+    k.stage.template step<TR::STAGE>();
+}
+
 // Warpgroup wg in [0, 3) of the three.
 template <class TR>
 static __device__ __forceinline__ void prefill_consume(const hop_args_t &a, uint32_t smem,
                                                        hop_control_t *c, uint32_t wg) {
     const uint64_t q = ptx_wgmma_desc(smem + TR::Q_OFF + wg * 64 * 128, 16, 1024);
-    const float scale_lg2 = a.pod.scale_lg2;
     const uint32_t magic =
         reinterpret_cast<const tdm_pod_head_t *>(a.pod.blob)->group_magic; // of the group
-    hop_stage stage = {0, 0}; // of the block whose values come next
+    prefill_walk<TR> k;
+    k.stage = {0, 0};
     uint32_t done = 0;
     uint32_t merge = 0;
     if (wg == 0) ptx_bar_arrive_at<256>(HOP_BAR_TURN); // the first turn is wg 0's
@@ -176,99 +276,33 @@ static __device__ __forceinline__ void prefill_consume(const hop_args_t &a, uint
         ptx_mbarrier_wait(HOP_AT(smem, q_full), turn & 1);
         const hop_turn_t *t = c->turn + turn % HOP_TURN;
         if (__shfl_sync(~0u, t->index, 0) == TDM_TICKET_NONE) break;
-        uint32_t limit[2];
-        uint32_t tok = __shfl_sync(~0u, t->item.kv_begin, 0); // ptxas shall know them uniform
-        const uint32_t kv_end = __shfl_sync(~0u, t->item.kv_end, 0);
+        k.tok = __shfl_sync(~0u, t->item.kv_begin, 0); // ptxas shall know them uniform
+        k.kv_end = __shfl_sync(~0u, t->item.kv_end, 0);
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             uint32_t p = t->item.row + hop_row(wg) + h * 8;
-            limit[h] = min(pod_visible(t->seq, pod_token_of(p, magic)), kv_end);
+            k.limit[h] = min(pod_visible(t->seq, pod_token_of(p, magic)), k.kv_end);
         }
-        // Blocks that end before it need no mask: the warp's first row sees
-        // least; nor healing: the tile's.
-        const uint32_t seen =
-            __shfl_sync(~0u, min(pod_visible(t->seq, pod_token_of(t->item.row, magic)), kv_end), 0);
-        const uint32_t clear = __shfl_sync(~0u, limit[0], 0);
-        prefill_sums<TR> w;
+        // What the tile's first row sees: blocks that end before it all rows
+        // see whole.
+        uint32_t seen = pod_visible(t->seq, pod_token_of(t->item.row, magic));
+        seen = __shfl_sync(~0u, min(seen, k.kv_end), 0);
 #pragma unroll
-        for (int i = 0; i < TR::DIM / 2; i++) w.o[i] = 0.0f;
-        w.m[0] = w.m[1] = -CUDART_INF_F;
-        w.l[0] = w.l[1] = 0.0f;
-        if (tok >= kv_end) hop_release(HOP_AT(smem, q_empty)); // no row sees a key
-        if (tok < kv_end) {
-            float s[TR::KEY / 2];
-            uint32_t p[TR::KEY / 4];
-            float fix[2];
-            ptx_mbarrier_wait(HOP_AT(smem, k_full) + 8 * stage.at, stage.parity);
-            if (tok + TR::KEY > seen) {
-                ptx_mbarrier_wait(HOP_AT(smem, v_full) + 8 * stage.at, stage.parity);
-                hop_heal<TR>(smem + TR::K_OFF + stage.at * TR::KV_SZ,
-                             smem + TR::V_OFF + stage.at * TR::KV_SZ);
-            }
-            ptx_wgmma_fence();
-            hop_scores<TR>(s, q, ptx_wgmma_desc(smem + TR::K_OFF + stage.at * TR::KV_SZ, 16, 1024));
-            ptx_wgmma_commit();
-            ptx_wgmma_wait<0>();
-            ptx_wgmma_hold(s);
-            hop_release(HOP_AT(smem, k_empty) + 8 * stage.at);
-            if (tok + TR::KEY >= kv_end) hop_release(HOP_AT(smem, q_empty));
-            if (tok + TR::KEY > clear) hop_mask<TR>(s, tok, limit);
-            hop_softmax<TR>(s, w.m, w.l, fix, scale_lg2);
-            hop_pack<TR>(p, s);
-            int is_add = 0;
+        for (int i = 0; i < TR::DIM / 2; i++) k.w.o[i] = 0.0f;
+        k.w.m[0] = k.w.m[1] = -CUDART_INF_F;
+        k.w.l[0] = k.w.l[1] = 0.0f;
+        k.is_add = 0;
+        if (k.tok >= k.kv_end) {
+            hop_release(HOP_AT(smem, q_empty)); // no row sees a key
+        } else {
+            prefill_first<TR>(a, smem, q, seen, k);
 #pragma unroll 1
-            for (tok += TR::KEY; tok < kv_end; tok += TR::KEY) {
-                hop_stage ahead = stage;
-                ahead.template step<TR::STAGE>();
-                // V of the block before was asked for ahead of this K.  No wait may
-                // stand between fence and wgmma: ptxas would serialise them (C7520).
-                ptx_mbarrier_wait(HOP_AT(smem, v_full) + 8 * stage.at, stage.parity);
-                ptx_mbarrier_wait(HOP_AT(smem, k_full) + 8 * ahead.at, ahead.parity);
-                if (tok + TR::KEY > seen) {
-                    ptx_mbarrier_wait(HOP_AT(smem, v_full) + 8 * ahead.at, ahead.parity);
-                    hop_heal<TR>(smem + TR::K_OFF + ahead.at * TR::KV_SZ,
-                                 smem + TR::V_OFF + ahead.at * TR::KV_SZ);
-                }
-                ptx_bar_sync_at<256>(HOP_BAR_TURN + wg);
-                ptx_wgmma_hold(s);
-                ptx_wgmma_hold(w.o);
-                ptx_wgmma_fence();
-                hop_scores<TR>(s, q,
-                               ptx_wgmma_desc(smem + TR::K_OFF + ahead.at * TR::KV_SZ, 16, 1024));
-                ptx_wgmma_commit();
-                hop_values<TR>(
-                    w.o, p,
-                    ptx_wgmma_desc(smem + TR::V_OFF + stage.at * TR::KV_SZ, TR::KV_HALF_SZ, 1024),
-                    is_add);
-                ptx_wgmma_commit();
-                is_add = 1;
-                ptx_bar_arrive_at<256>(wg + 1 == TR::WG ? HOP_BAR_TURN : HOP_BAR_TURN + 1 + wg);
-                ptx_wgmma_wait<1>();
-                ptx_wgmma_hold(s);
-                hop_release(HOP_AT(smem, k_empty) + 8 * ahead.at);
-                if (tok + TR::KEY >= kv_end) hop_release(HOP_AT(smem, q_empty));
-                if (tok + TR::KEY > clear) hop_mask<TR>(s, tok, limit);
-                hop_softmax<TR>(s, w.m, w.l, fix, scale_lg2);
-                ptx_wgmma_wait<0>();
-                ptx_wgmma_hold(w.o);
-                hop_release(HOP_AT(smem, v_empty) + 8 * stage.at);
-                hop_pack<TR>(p, s);
-#pragma unroll
-                for (int i = 0; i < TR::DIM / 2; i++) w.o[i] *= fix[i / 2 % 2];
-                stage = ahead;
-            }
-            ptx_mbarrier_wait(HOP_AT(smem, v_full) + 8 * stage.at, stage.parity);
-            const uint32_t sV = smem + TR::V_OFF + stage.at * TR::KV_SZ;
-            ptx_wgmma_hold(w.o);
-            ptx_wgmma_fence();
-            hop_values<TR>(w.o, p, ptx_wgmma_desc(sV, TR::KV_HALF_SZ, 1024), is_add);
-            ptx_wgmma_commit();
-            ptx_wgmma_wait<0>();
-            ptx_wgmma_hold(w.o);
-            hop_release(HOP_AT(smem, v_empty) + 8 * stage.at);
-            stage.template step<TR::STAGE>();
+            while (k.tok + TR::KEY <= seen) prefill_step<TR, false>(a, smem, q, wg, k);
+#pragma unroll 1
+            while (k.tok < k.kv_end) prefill_step<TR, true>(a, smem, q, wg, k);
+            prefill_last<TR>(smem, k);
         }
-        merge += hop_prefill_end<TR>(a, t, c, wg, w);
+        merge += hop_prefill_end<TR>(a, t, c, wg, k.w);
         done++;
         if (threadIdx.x == 128) {
             pod_log(a.pod, t->index, TDM_KIND_PREFILL, ptx_smid(), TDM_POD_PACK, t->begin);

@@ -1,0 +1,63 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+# Goal: the Hopper kernel is the machine code that it is meant to be.
+# Method: check_sass.py NVCC ROOT FILE.cu: compiles the instance for sm_90a and reads what ptxas says:
+# at most 128 registers (512 threads fill the file), nothing spilled, no stack, wgmma not serialised
+# (C7510 to C7520).  Where a disassembler is on the path: HGMMA for prefill, HMMA for decode, the bulk
+# copy engine, registers re-shared, and in the plain step of prefill exponentials between the wait for
+# the scores and the wait for the sums, so that the softmax runs beside wgmma.
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+
+def fail(what):
+    print("FAIL:", what)
+    sys.exit(1)
+
+
+def check_ptxas(text):
+    found = re.search(r"Used (\d+) registers", text)
+    if not found:
+        fail("ptxas says nothing of registers")
+    if int(found[1]) > 128:
+        fail(f"{found[1]} registers")
+    spill = re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", text)
+    if not spill or any(int(n) for n in spill.groups()):
+        fail("stack or spills: " + (spill[0] if spill else "not said"))
+    serial = re.findall(r"\(C75(?:1[0-8]|20)\).*", text)
+    if serial:
+        fail("wgmma is serialised: " + serial[0])
+
+
+def check_sass(text):
+    ops = re.findall(r"^\s+/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+ +)?([A-Z][A-Z0-9_.]*)", text, re.M)
+    for want in ("HGMMA", "HMMA", "UTMALDG", "USETMAXREG"):
+        if not any(op.startswith(want) for op in ops):
+            fail("no " + want)
+    # The first pair of waits behind one issue of scores and values: the plain step.
+    waits = [i for i, op in enumerate(ops) if op == "WARPGROUP.DEPBAR.LE"]
+    between = [sum(op == "MUFU.EX2" for op in ops[a:b]) for a, b in zip(waits[1:], waits[2:])]
+    if not between or between[0] < 8:
+        fail(f"the softmax is not beside wgmma: {between[:1]} exponentials between its waits")
+
+
+def main():
+    nvcc, root, source = sys.argv[1:4]
+    with tempfile.TemporaryDirectory() as tmp:
+        cubin = tmp + "/kernel.cubin"
+        flags = ["-std=c++17", "-O3", "-gencode=arch=compute_90a,code=sm_90a", "-I" + root, "-Xptxas", "-v"]
+        run = subprocess.run([nvcc, *flags, "-cubin", "-o", cubin, root + "/" + source],
+                             capture_output=True, text=True)
+        if run.returncode:
+            fail(run.stderr)
+        check_ptxas(run.stderr + run.stdout)
+        tool = shutil.which("nvdisasm")
+        if tool:
+            check_sass(subprocess.run([tool, "-c", cubin], capture_output=True, text=True).stdout)
+    print("ok:", source, "with its machine code" if tool else "as ptxas reports it")
+
+
+main()
