@@ -2,8 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tables and ledger lines from what run.py wrote.
 
-usage: report.py attention.jsonl [--ledger FILE] > attention.md
+usage: report.py attention.jsonl [LATER.jsonl ...] [--ledger FILE] > attention.md
        report.py --self             proves the arithmetic on made-up rows
+
+Of a point that several files hold the last one counts: what a change touches
+is measured again and given behind the rest.
 
 Rates are derived: FLOPs and bytes of the plan over the measured time.  A peer
 that was not run beside us is taken from points.h and marked "ref".
@@ -52,6 +55,22 @@ def name_of(p):
 
 def key_of(p):
     return p["model"], p["ctx"], p["chunk"], p["batch"]
+
+
+def latest(rows):
+    """The rows, without points and peers that are measured again later."""
+    last = {}
+    for i, r in enumerate(rows):
+        last[(r["row"], r.get("set")) + key_of(r) if r["row"] in ("point", "peer") else i] = i
+    keep = set(last.values())
+    # A later run's points stand where the first run had them.
+    first = {}
+    for i, r in enumerate(rows):
+        if r["row"] in ("point", "peer"):
+            first.setdefault((r["row"], r.get("set")) + key_of(r), i)
+    place = lambda i: first.get((rows[i]["row"], rows[i].get("set")) + key_of(rows[i]), i) \
+        if rows[i]["row"] in ("point", "peer") else i
+    return [rows[i] for i in sorted(keep, key=place)]
 
 
 class Peers:
@@ -349,6 +368,9 @@ def self_test():
     report(rows, lines.append)
     assert any("**125 (1.60)**" in x for x in lines), lines
     assert any("150 (1.20) |" in x for x in lines), lines
+    again = made_up(4096, (100, 100, 200, 160, 150, 100), "fused", "named")
+    assert figures(latest(rows + [again]))[0][1] == 2.0
+    assert latest(rows + [again])[1] is again
     rows[4]["ways"].pop("fi_pod")
     lines = []
     report(rows, lines.append)
@@ -358,15 +380,18 @@ def self_test():
 
 def main():
     ap = argparse.ArgumentParser()
-    ap.add_argument("rows", nargs="?")
+    ap.add_argument("rows", nargs="*")
     ap.add_argument("--ledger")
     ap.add_argument("--self", action="store_true")
     args = ap.parse_args()
     if args.self:
         self_test()
         return 0
-    with open(args.rows, encoding="utf-8") as f:
-        rows = [json.loads(x) for x in f]
+    rows = []
+    for path in args.rows:
+        with open(path, encoding="utf-8") as f:
+            rows += [json.loads(x) for x in f]
+    rows = latest(rows)
     report(rows, print)
     if args.ledger:
         ledger(rows, args.ledger)
