@@ -213,14 +213,14 @@ typedef struct tdm_pod_head {
 
 /* tdm_pod_plan_t is what a build says besides the blob. */
 typedef struct tdm_pod_plan {
-    uint32_t route;    /* tdm_route_t to run */
-    uint32_t way;      /* tdm_pod_way_t that runs it best */
-    uint32_t reason;   /* TDM_FALLBACK_* where a hybrid batch is not fused, else 0 */
-    uint32_t variant;  /* tdm_pod_variant_t */
-    uint32_t tile;     /* tdm_pod_tile_t, of the portable variant */
-    uint32_t tile_row; /* packed rows of a full prefill item */
-    uint32_t cta_sm;   /* CTAs that an SM holds at once */
-    uint32_t grid;     /* CTAs of a launch */
+    uint32_t route;               /* tdm_route_t to run */
+    uint32_t way;                 /* tdm_pod_way_t that runs it best */
+    uint32_t reason;              /* TDM_FALLBACK_* where a hybrid batch is not fused, else 0 */
+    uint32_t variant;             /* tdm_pod_variant_t */
+    uint32_t tile;                /* tdm_pod_tile_t, of the portable variant */
+    uint32_t tile_row;            /* packed rows of a full prefill item */
+    uint32_t cta_sm;              /* CTAs that an SM holds at once */
+    uint32_t grid;                /* CTAs of a launch */
     uint32_t share[TDM_KIND_CNT]; /* HOPPER: SMs that begin with a kind */
     uint32_t smem_sz;
     uint32_t item_cnt[TDM_KIND_CNT];

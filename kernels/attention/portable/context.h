@@ -25,7 +25,7 @@ struct tdm_pod {
     float *part;
     void *host_blob;           // pinned
     tdm_pod_span_t *host_span; // pinned
-    struct hop *hopper; // NULL where that variant does not run
+    struct hop *hopper;        // NULL where that variant does not run
     cudaStream_t side;
     cudaEvent_t fork;
     cudaEvent_t join;
