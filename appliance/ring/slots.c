@@ -3,7 +3,7 @@
 
 #include "appliance/base/check.h"
 
-void tdm_slots_init(tdm_slots_t *s, tdm_slot_place_t *place, uint32_t cnt) {
+void tdm_slots_clear(tdm_slots_t *s, tdm_slot_place_t *place, uint32_t cnt) {
     TDM_CHECK(cnt > 0 && cnt < TDM_SLOT_USED);
     for (uint32_t i = 0; i < cnt; i++)
         place[i] = (tdm_slot_place_t){.next_free = i + 1 < cnt ? i + 1 : TDM_SLOT_NONE};

@@ -34,8 +34,8 @@ typedef struct tdm_slots {
     uint32_t used_cnt; /* written by the one caller, read by anyone */
 } tdm_slots_t;
 
-/* tdm_slots_init makes cnt places free; cnt in [1, TDM_SLOT_USED). */
-void tdm_slots_init(tdm_slots_t *s, tdm_slot_place_t *place, uint32_t cnt);
+/* tdm_slots_clear makes cnt places free; cnt in [1, TDM_SLOT_USED). */
+void tdm_slots_clear(tdm_slots_t *s, tdm_slot_place_t *place, uint32_t cnt);
 
 /* tdm_slots_take gives the place freed last, in a new life; 0 where no more
    than keep_cnt places are free. */

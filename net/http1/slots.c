@@ -7,7 +7,7 @@
 #include <string.h>
 
 void tdm_http1_slots_init(tdm_http1_t *d, tdm_slot_place_t *places, uint8_t *pipes) {
-    tdm_slots_init(&d->slots, places, d->config.slot_cnt);
+    tdm_slots_clear(&d->slots, places, d->config.slot_cnt);
     for (uint32_t i = 0; i < d->config.slot_cnt; i++) {
         tdm_status_t st = tdm_pipe_init(&d->slot[i].pipe, pipes + (size_t)i * d->config.pipe_sz,
                                         d->config.pipe_sz);

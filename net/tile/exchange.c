@@ -10,7 +10,7 @@
 
 tdm_status_t exchange_init(tdm_net_tile_t *t, tdm_slot_place_t *places, uint8_t *pipes,
                            tdm_error_t *err) {
-    tdm_slots_init(&t->slots, places, t->c.exchange_max);
+    tdm_slots_clear(&t->slots, places, t->c.exchange_max);
     for (uint32_t i = 0; i < t->c.exchange_max; i++) {
         slot_t *s = &t->slot[i];
         if (tdm_pipe_init(&s->pipe, pipes + i * PIPE_STRIDE(&t->c), t->c.pipe_sz) != TDM_OK)

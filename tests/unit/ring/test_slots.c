@@ -21,7 +21,7 @@ static void random_lives_agree_with_a_plain_list(void **state) {
     tdm_handle_t held[CNT], past[CNT] = {0};
     uint32_t held_cnt = 0;
     tdm_rng_t rng = {.state = 11};
-    tdm_slots_init(&s, place, CNT);
+    tdm_slots_clear(&s, place, CNT);
     for (uint32_t n = 0; n < 100000; n++) {
         uint32_t keep = tdm_rng_below(&rng, 3);
         if (tdm_rng_below(&rng, 2) == 0) {
@@ -49,7 +49,7 @@ static void generations_wrap_past_zero(void **state) {
     tdm_slot_place_t place[1];
     tdm_slots_t s;
     tdm_handle_t h;
-    tdm_slots_init(&s, place, 1);
+    tdm_slots_clear(&s, place, 1);
     assert_false(tdm_slots_is_live(&s, (tdm_handle_t){0})); /* a zeroed handle means nobody */
     place[0].generation = UINT32_MAX - 1u;
     assert_int_equal(tdm_slots_take(&s, 0, &h), 1);
