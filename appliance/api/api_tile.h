@@ -67,20 +67,6 @@ typedef struct tdm_vitals {
     uint32_t is_port_stuck; /* the data port takes no frames; boot writes */
 } tdm_vitals_t;
 
-/* tdm_api_document_fn fills buf with a document for GET path, and returns
-   1; 0 where it knows no such path.  accept is the request's Accept
-   field, maybe empty.  Called on the api tile: it must be quick (a few
-   ms) and must not block.  A document over buf_sz sets status 500. */
-typedef struct tdm_api_document {
-    uint16_t status;
-    uint16_t content_type; /* tdm_content_type_t */
-    uint32_t reserved;
-    uint64_t sz;
-} tdm_api_document_t;
-typedef int tdm_api_document_fn(void *ctx, const char *path, const char *query, const char *accept,
-                                int64_t now_ns, char *buf, uint64_t buf_sz,
-                                tdm_api_document_t *doc);
-
 /* --- configuration ---------------------------------------------------- */
 
 typedef struct tdm_api_class {
@@ -109,9 +95,6 @@ typedef struct tdm_api_config {
     uint64_t json_sz;          /* bytes jansson may use for one body */
     uint32_t json_depth_max;   /* nesting, in [4, 256] */
     uint32_t json_key_max;     /* keys of one object */
-    uint32_t document_cnt;     /* documents (/metrics, /status) under way at once */
-    uint32_t document_sz;      /* bytes of the largest document */
-    uint32_t document_doors;   /* bit per tdm_door_kind_t that may serve documents */
     uint32_t arrival_batch;    /* exchanges taken per poll */
     uint32_t event_batch;      /* events taken per poll */
     uint32_t retry_after_ms;   /* of a 429 or 503 without a better hint */
@@ -169,8 +152,6 @@ typedef struct tdm_api_wires {
     tdm_vitals_t *vitals;               /* shared by all api tiles */
     struct tdm_block *block;            /* this tile's own */
     struct tdm_flight_ring *flight;     /* of hops, this tile's own; NULL: none */
-    tdm_api_document_fn *document;      /* NULL: no documents */
-    void *document_ctx;
 } tdm_api_wires_t;
 
 /* --- counts ----------------------------------------------------------- */

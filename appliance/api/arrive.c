@@ -138,7 +138,7 @@ static void refuse_method(tdm_api_tile_t *t, tdm_call_t *c, uint16_t allow) {
     c->exchange->head.allow = allow;
 }
 
-/* --- small documents of our own --------------------------------------- */
+/* --- small documents -------------------------------------------------- */
 
 static int64_t wall_s(const tdm_api_tile_t *t) {
     return (t->now_ns + t->config.wall_offset_ns) / TDM_NS_PER_S;
@@ -201,66 +201,6 @@ static void answer_version(tdm_api_tile_t *t, tdm_call_t *c) {
     tdm_call_body(t, c, 200, &w);
 }
 
-/* --- documents of others ---------------------------------------------- */
-
-static int is_document_door(const tdm_api_tile_t *t, const tdm_exchange_t *x) {
-    return t->wires.document && ((t->config.document_doors >> x->door_kind) & 1);
-}
-
-/* answer_document asks boot's callback; 0 where it knows no such path. */
-static int answer_document(tdm_api_tile_t *t, tdm_call_t *c) {
-    tdm_exchange_t *x = c->exchange;
-    if (!is_document_door(t, x)) return 0;
-    uint32_t d = 0;
-    while (d < t->config.document_cnt && t->document[d].call != TDM_NONE) d++;
-    if (d == t->config.document_cnt) {
-        refuse(t, c, TDM_REFUSE_exchange_limit);
-        return 1;
-    }
-    tdm_document_slot_t *slot = &t->document[d];
-    tdm_api_document_t doc = {0};
-    if (!t->wires.document(t->wires.document_ctx, x->path, x->query, x->accept, t->now_ns,
-                           slot->buf, t->config.document_sz, &doc))
-        return 0;
-    if (x->method != TDM_METHOD_GET && x->method != TDM_METHOD_HEAD) {
-        refuse_method(t, c, TDM_ALLOW_GET);
-        return 1;
-    }
-    if (doc.status >= 500 || doc.sz > t->config.document_sz) {
-        refuse(t, c, TDM_REFUSE_internal);
-        return 1;
-    }
-    tdm_call_head(t, c, doc.status, doc.content_type, (int64_t)doc.sz);
-    if (x->method == TDM_METHOD_HEAD || doc.sz == 0) {
-        tdm_call_send(t, c, TDM_EGRESS_END);
-        return 1;
-    }
-    slot->call = (uint32_t)(c - t->call);
-    slot->sz = doc.sz;
-    slot->at = 0;
-    return 1;
-}
-
-uint32_t tdm_poll_documents(tdm_api_tile_t *t) {
-    uint32_t work = 0;
-    for (uint32_t d = 0; d < t->config.document_cnt; d++) {
-        tdm_document_slot_t *slot = &t->document[d];
-        if (slot->call == TDM_NONE) continue;
-        tdm_call_t *c = &t->call[slot->call];
-        while (slot->at < slot->sz && tdm_call_has_room(c)) {
-            uint32_t sz = (uint32_t)TDM_MIN(slot->sz - slot->at, (uint64_t)BODY_RECORD_MAX);
-            tdm_writer_t part = {.buf = slot->buf + slot->at, .sz = sz, .max = sz};
-            tdm_call_write(t, c, &part, 0);
-            slot->at += sz;
-            work++;
-        }
-        if (slot->at < slot->sz) continue;
-        slot->call = TDM_NONE;
-        tdm_call_send(t, c, TDM_EGRESS_END);
-    }
-    return work;
-}
-
 /* --- routing ---------------------------------------------------------- */
 
 static void answer_preflight(tdm_api_tile_t *t, tdm_call_t *c, uint16_t allow) {
@@ -316,7 +256,7 @@ static void route(tdm_api_tile_t *t, tdm_call_t *c) {
         return;
     }
     if (m.endpoint == TDM_ENDPOINT_NONE) {
-        if (!answer_document(t, c)) answer_not_found(t, c, m.hint);
+        answer_not_found(t, c, m.hint);
         return;
     }
     if (!(m.allow & TDM_ALLOW(x->method))) {
@@ -419,8 +359,6 @@ static void hang_up(tdm_api_tile_t *t, uint32_t door, const tdm_hangup_t *h) {
     if (!c->exchange || (c->flags & TDM_EGRESS_END)) return; /* the END crossed it */
     tdm_store_relaxed(&t->stats.hangup_cnt, t->stats.hangup_cnt + 1);
     if (c->slot != TDM_NONE) drop_slot(t, c);
-    for (uint32_t d = 0; d < t->config.document_cnt; d++)
-        if (t->document[d].call == (uint32_t)(c - t->call)) t->document[d].call = TDM_NONE;
     tdm_call_outcome(t, c, TDM_LABEL_OUTCOME_cancelled);
     tdm_refusal_count(t, TDM_REFUSE_client_gone);
     tdm_call_send(t, c, TDM_EGRESS_BODY_DONE | TDM_EGRESS_END | TDM_EGRESS_ABORT);

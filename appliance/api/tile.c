@@ -37,9 +37,6 @@ void tdm_api_config_default(tdm_api_config_t *config) {
         .json_sz = 32u << 20,
         .json_depth_max = 32,
         .json_key_max = 64,
-        .document_cnt = 2,
-        .document_sz = 1u << 20,
-        .document_doors = 1u << TDM_DOOR_HTTP1,
         .arrival_batch = 4,
         .event_batch = 256,
         .retry_after_ms = 1000,
@@ -64,7 +61,7 @@ static int is_config_good(const tdm_api_config_t *c, const tdm_api_wires_t *w) {
     if (c->context_max < 2 || c->context_max > TDM_CONTEXT_MAX) return 0;
     if (c->id_slab_sz < 4 * (uint64_t)c->context_max || c->id_slab_sz > UINT64_C(1) << 40) return 0;
     if (c->json_depth_max < 4 || c->json_depth_max > TDM_JSON_DEPTH_MAX) return 0;
-    if (c->json_sz < 4096 || c->json_sz > UINT64_C(1) << 40 || c->document_cnt > 64) return 0;
+    if (c->json_sz < 4096 || c->json_sz > UINT64_C(1) << 40) return 0;
     if (c->arrival_batch < 1 || c->event_batch < 1 || !c->version || !c->chat_template) return 0;
     if (c->end_cnt > TDM_END_ID_MAX || (c->end_cnt > 0 && !c->end_id)) return 0;
     if (w->door_cnt < 1 || w->door_cnt > TDM_DOOR_MAX) return 0;
@@ -103,7 +100,6 @@ static tdm_queue_t queue_of(cut_t *m, uint32_t max) {
 typedef struct layout {
     tdm_call_t *call;
     tdm_slot_t *slot;
-    tdm_document_slot_t *document;
     tdm_queue_t free_slots;
     tdm_queue_t ready;
     tdm_queue_t egress;
@@ -111,7 +107,6 @@ typedef struct layout {
     uint64_t *slab_used;
     int32_t *prompt;
     uint8_t *json;
-    char *document_buf;
 } layout_t;
 
 static layout_t lay_out(cut_t *m, const tdm_api_config_t *c, const tdm_api_wires_t *w) {
@@ -120,7 +115,6 @@ static layout_t lay_out(cut_t *m, const tdm_api_config_t *c, const tdm_api_wires
     (void)cut_take(m, sizeof(tdm_api_tile_t));
     l.call = cut_take(m, call_cnt * sizeof(tdm_call_t));
     l.slot = cut_take(m, c->request_max * sizeof(tdm_slot_t));
-    l.document = cut_take(m, c->document_cnt * sizeof(tdm_document_slot_t));
     l.free_slots = queue_of(m, c->request_max);
     l.ready = queue_of(m, c->request_max);
     l.egress = queue_of(m, call_cnt);
@@ -128,7 +122,6 @@ static layout_t lay_out(cut_t *m, const tdm_api_config_t *c, const tdm_api_wires
     l.slab_used = cut_take(m, ((uint64_t)chunk_cnt + 63) / 64 * 8);
     l.prompt = cut_take(m, 4 * (uint64_t)c->context_max);
     l.json = cut_take(m, c->json_sz);
-    l.document_buf = cut_take(m, (uint64_t)c->document_cnt * c->document_sz);
     return l;
 }
 
@@ -143,7 +136,6 @@ static void fill_tables(tdm_api_tile_t *t, const layout_t *l) {
     const tdm_api_config_t *c = &t->config;
     t->call = l->call;
     t->slot = l->slot;
-    t->document = l->document;
     t->free_slots = l->free_slots;
     t->ready = l->ready;
     t->egress = l->egress;
@@ -157,9 +149,6 @@ static void fill_tables(tdm_api_tile_t *t, const layout_t *l) {
         t->slot[i].call = TDM_NONE;
         tdm_queue_push(&t->free_slots, i);
     }
-    for (uint32_t i = 0; i < c->document_cnt; i++)
-        t->document[i] = (tdm_document_slot_t){
-            .call = TDM_NONE, .buf = l->document_buf + (uint64_t)i * c->document_sz};
     t->json.region = l->json;
     t->json.region_sz = c->json_sz;
     t->json.limits = (tdm_json_limits_t){.depth_max = c->json_depth_max,
@@ -314,7 +303,6 @@ uint32_t tdm_api_tile_poll(tdm_api_tile_t *t, int64_t now_ns) {
     work += tdm_poll_hangups(t);
     work += tdm_poll_arrivals(t);
     work += tdm_poll_ready(t);
-    work += tdm_poll_documents(t);
     work += push_egress(t);
     if (t->has_progress) tdm_store_relaxed(&t->wires.vitals->progress_ns, now_ns);
     tdm_store_relaxed(&t->stats.id_slab_used, (uint64_t)t->slab.used_cnt * TDM_SLAB_CHUNK * 4);
@@ -322,14 +310,8 @@ uint32_t tdm_api_tile_poll(tdm_api_tile_t *t, int64_t now_ns) {
     return work;
 }
 
-static int has_documents(const tdm_api_tile_t *t) {
-    for (uint32_t i = 0; i < t->config.document_cnt; i++)
-        if (t->document[i].call != TDM_NONE) return 1;
-    return 0;
-}
-
 int64_t tdm_api_tile_next_ns(const tdm_api_tile_t *t, int64_t now_ns) {
-    if (t->ready.cnt == 0 && t->egress.cnt == 0 && !has_documents(t)) return TDM_TIME_NEVER;
+    if (t->ready.cnt == 0 && t->egress.cnt == 0) return TDM_TIME_NEVER;
     return now_ns + RETRY_NS;
 }
 

@@ -117,13 +117,6 @@ typedef struct tdm_slot {
     tdm_text_t text;
 } tdm_slot_t;
 
-typedef struct tdm_document_slot {
-    uint32_t call; /* TDM_NONE: free */
-    uint32_t at;
-    uint64_t sz;
-    char *buf;
-} tdm_document_slot_t;
-
 /* A FIFO of distinct indices below its capacity: never overflows. */
 typedef struct tdm_queue {
     uint32_t *item;
@@ -145,7 +138,6 @@ struct tdm_api_tile {
     uint32_t call_base[TDM_DOOR_MAX]; /* first call of a door */
     tdm_call_t *call;                 /* [call_cnt] */
     tdm_slot_t *slot;                 /* [request_max] */
-    tdm_document_slot_t *document;    /* [document_cnt] */
     tdm_queue_t free_slots;
     tdm_queue_t ready;  /* slots that may have bytes to write */
     tdm_queue_t egress; /* calls with flags to push */
@@ -212,7 +204,6 @@ uint32_t tdm_poll_arrivals(tdm_api_tile_t *t);
 uint32_t tdm_poll_hangups(tdm_api_tile_t *t);
 uint32_t tdm_poll_events(tdm_api_tile_t *t);
 uint32_t tdm_poll_ready(tdm_api_tile_t *t);
-uint32_t tdm_poll_documents(tdm_api_tile_t *t);
 
 /* tdm_request_start handles the body of a POST endpoint. */
 void tdm_request_start(tdm_api_tile_t *t, tdm_call_t *c, int tenant);

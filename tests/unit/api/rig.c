@@ -37,7 +37,6 @@ void rig_default(rig_t *r) {
     r->config.id_slab_sz = 64 * 4096;
     r->config.body_max = 64 * 1024;
     r->config.json_sz = 1 << 20;
-    r->config.document_sz = 256 * 1024;
     r->config.model_name_cnt = 2;
     r->config.model_name[0] = "tiny";
     r->config.model_name[1] = "org/tiny-alias";
@@ -51,22 +50,6 @@ void rig_default(rig_t *r) {
     r->egress_depth = 256;
     r->pipe_sz = TDM_API_PIPE_MIN;
     tdm_auth_init(&r->auth);
-}
-
-static int document(void *ctx, const char *path, const char *query, const char *accept,
-                    int64_t now_ns, char *buf, uint64_t buf_sz, tdm_api_document_t *doc) {
-    const rig_t *r = ctx;
-    (void)query;
-    (void)now_ns;
-    if (strcmp(path, "/metrics") != 0) return 0;
-    assert_true((uint64_t)r->documents <= buf_sz);
-    memset(buf, 'm', (size_t)r->documents);
-    *doc =
-        (tdm_api_document_t){.status = 200,
-                             .content_type = strstr(accept, "openmetrics") ? TDM_CONTENT_OPENMETRICS
-                                                                           : TDM_CONTENT_PROMETHEUS,
-                             .sz = (uint64_t)r->documents};
-    return 1;
 }
 
 void rig_start(rig_t *r) {
@@ -93,9 +76,7 @@ void rig_start(rig_t *r) {
                          .scratch = r->scratch,
                          .auth = &r->auth,
                          .vitals = &r->vitals,
-                         .block = r->block,
-                         .document = r->documents ? document : NULL,
-                         .document_ctx = r};
+                         .block = r->block};
     for (uint32_t d = 0; d < RIG_DOOR_CNT; d++) {
         ring(r, &r->egress[d], 1, r->egress_depth, sizeof(tdm_egress_t));
         w.door[d] = (tdm_api_door_t){.egress = &r->egress[d], .slot_cnt = RIG_SLOT_CNT};

@@ -68,7 +68,6 @@ typedef struct rig {
     uint32_t request_depth;
     uint32_t egress_depth;
     uint32_t pipe_sz;
-    int documents; /* serve /metrics of this many bytes; 0: none */
 } rig_t;
 
 /* rig_default fills a rig with small tables; a test may change config and
