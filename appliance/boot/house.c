@@ -290,13 +290,16 @@ tdm_status_t tdm_house_run(tdm_house_t *h, tdm_error_t *err) {
         if (tdm_mgmt_is_failed(&h->mgmt))
             return tdm_error_set(err, h->mgmt.was_ready ? TDM_ERR_CLOSED : TDM_ERR_INVAL, "%s",
                                  h->supervisor.last.text);
-        uint32_t work = tdm_mgmt_poll(&h->mgmt, now_ns);
+        tdm_tile_account(&h->mgmt_loop, now_ns);
+        h->mgmt_loop.account.was_busy = tdm_mgmt_poll(&h->mgmt, now_ns);
         tdm_poller_t *p = &h->mgmt_loop.poller;
-        if (!tdm_poller_may_sleep(p, work, now_ns)) continue;
-        if (tdm_mgmt_poll(&h->mgmt, now_ns) || tdm_load_relaxed(&h->stop) != stop)
+        if (!tdm_poller_may_sleep(p, h->mgmt_loop.account.was_busy, now_ns)) continue;
+        if (tdm_mgmt_poll(&h->mgmt, now_ns) || tdm_load_relaxed(&h->stop) != stop) {
             tdm_poller_stay(p);
-        else
-            tdm_poller_sleep(p, tdm_mgmt_next_ns(&h->mgmt, now_ns), now_ns);
+            continue;
+        }
+        tdm_poller_sleep(p, tdm_mgmt_next_ns(&h->mgmt, now_ns), now_ns);
+        h->mgmt_loop.account.has_slept = 1;
     }
 }
 

@@ -27,8 +27,7 @@ static void flush(tdm_tile_t *t, int64_t now_ns) {
     tdm_block_end(t->block);
 }
 
-/* account closes the turn that began before, at the begin of the next. */
-static void account(tdm_tile_t *t, int64_t now_ns) {
+void tdm_tile_account(tdm_tile_t *t, int64_t now_ns) {
     int64_t ns = now_ns - t->account.begin_ns;
     if (t->account.begin_ns != 0) {
         uint32_t state = t->account.was_busy ? TDM_LABEL_TURN_busy : TDM_LABEL_TURN_idle;
@@ -43,7 +42,7 @@ static void account(tdm_tile_t *t, int64_t now_ns) {
 void tdm_tile_run(tdm_tile_t *t) {
     while (!tdm_load_relaxed(&t->stop)) {
         int64_t now_ns = tdm_clock_now_ns();
-        account(t, now_ns);
+        tdm_tile_account(t, now_ns);
         t->account.was_busy = t->poll(t->ctx, now_ns);
         if (!tdm_poller_may_sleep(&t->poller, t->account.was_busy, now_ns)) continue;
         t->account.was_busy = t->poll(t->ctx, now_ns);

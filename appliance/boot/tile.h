@@ -51,4 +51,9 @@ void tdm_tile_stop(tdm_tile_t *t);
 /* tdm_tile_run is the loop itself, for a thread that exists already. */
 void tdm_tile_run(tdm_tile_t *t);
 
+/* tdm_tile_account closes the turn that began before, at the begin of the
+   next: for a loop of its own, which then says in account.was_busy whether
+   the turn found work and in account.has_slept whether a sleep followed. */
+void tdm_tile_account(tdm_tile_t *t, int64_t now_ns);
+
 #endif /* TDM_BOOT_TILE_H */

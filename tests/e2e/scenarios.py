@@ -396,7 +396,9 @@ def identities_hold_in_a_storm():
         assert itl == sum(v for k, v in m.items()
                           if "tandem_slo_gaps_total" in k and '"met"' in k)
         assert pick("tandem_slo_target_seconds", 'objective="ttft"') == 4 * 0.777
-        assert pick("tandem_tile_seconds_total", 'tile="sched",state="busy"') > 0
+        for tile in ("net", "api", "sched", "mgmt"):
+            assert pick("tandem_tile_seconds_total", f'tile="{tile}",state="busy"') > 0, tile
+            assert pick("tandem_tile_seconds_total", f'tile="{tile}",state="idle"') > 0, tile
         compat = a.get("/metrics?set=compat")[1].decode()
         assert "tandem_" not in compat and 'vllm:num_requests_running{' in compat
         assert f'vllm:request_success_total{{model_name="{a.model()}",engine="0",' \
