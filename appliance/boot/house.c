@@ -137,9 +137,10 @@ static void tile_set(tdm_house_t *h, tdm_tile_t *t, tdm_doorbell_t *bell, int ex
     tdm_poller_init(&t->poller, h->sizing.poll_mode, bell, extra_fd, h->start_ns);
 }
 
-/* heard: all that this tile waits for rings its bell or shows on its
-   descriptor, so it need not look every 200 us while something is under
-   way: that was 5,000 wake-ups a second for nothing. */
+/* heard: all that this tile waits for rings its bell, so it need not look
+   every 200 us while something is under way: that was 5,000 wake-ups a
+   second for nothing.  Not the net tile: a device may take frames late,
+   and an af_xdp socket in copy mode sends them when it is asked again. */
 static void heard(tdm_tile_t *t) {
     t->poller.sleep_ns = t->poller.quiet_ns;
 }
@@ -172,10 +173,7 @@ static tdm_status_t start_tiles(tdm_house_t *h, tdm_error_t *err) {
         int fd = tdm_port_rx_fd(h->port);
         tile_set(h, &h->net_thread, &h->wires.door_bell[0], fd);
         /* Without a descriptor nothing wakes a sleeper: it looks often. */
-        if (fd < 0)
-            h->net_thread.poller.quiet_ns = TDM_NS_PER_MS;
-        else if (!h->exception)
-            heard(&h->net_thread);
+        if (fd < 0) h->net_thread.poller.quiet_ns = TDM_NS_PER_MS;
         st = tdm_tile_start(&h->net_thread, err);
     }
     return st;
