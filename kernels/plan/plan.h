@@ -16,6 +16,8 @@
               begin at once and half when decode is done
      route    where the caller leaves it open (TDM_POD_ROUTE_AUTO): fused,
               unless two streams or serial are predicted to be faster
+     hopper   of that variant shares of SMs, whole tiles and pieces come
+              from a played launch instead (hopper.h)
      order    longest first, per kind, by counting sort
 
    Splits depend on the shapes of the batch and on the device's size alone,
