@@ -5,10 +5,13 @@ same client (gtlsclient, package ngtcp2-client), the same certificate and a
 file as large as /health.  Ours answers through a DPDK port (tap, or
 af_packet or af_xdp on a veth), the other through a kernel socket at the far
 end of a veth pair.  Rounds take turns; the ratio is that of the medians.
+Beside it, what a round costs in processor time, server and client: on a
+machine that does other work too it tells more than the clock.
 
 usage: unshare --net http3_ratio.py BIN_DIR [REQUESTS [ROUNDS [PORT]]]    (root)
 """
 import os
+import resource
 import shutil
 import statistics
 import subprocess
@@ -21,6 +24,7 @@ from appliance import Appliance  # noqa: E402
 
 VETH_HERE, VETH_THERE = "10.99.0.1", "10.99.0.2"
 PORT = 4433
+STREAMS = 128  # requests at once that each server takes on a connection
 
 
 def responses(a):
@@ -42,6 +46,26 @@ def client(host, cnt):
     return time.monotonic() - start
 
 
+def cpu(pid):
+    """Seconds that all threads of a process have run."""
+    total = 0
+    for t in os.listdir(f"/proc/{pid}/task"):
+        with open(f"/proc/{pid}/task/{t}/schedstat", encoding="ascii") as f:
+            total += int(f.read().split()[0])
+    return total / 1e9
+
+
+def spent(pid, host, cnt, seconds, processor):
+    """One round against the server pid: the clock's time and the processors'."""
+    def both():
+        r = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return cpu(pid) + r.ru_utime + r.ru_stime
+
+    begin = both()
+    seconds.append(client(host, cnt))
+    processor.append(both() - begin)
+
+
 class Other:
     """gtlsserver in a namespace of its own behind a veth pair."""
 
@@ -55,7 +79,7 @@ class Other:
         go = os.path.join(self.folder.name, "go")
         script = (f"ip link set lo up; while [ ! -e {go} ]; do sleep 0.05; done; "
                   f"ip addr add {VETH_THERE}/24 dev far; ip link set far up; "
-                  f"exec gtlsserver -q -d {self.folder.name} --max-streams-bidi=128 {VETH_THERE} {PORT} "
+                  f"exec gtlsserver -q -d {self.folder.name} --max-streams-bidi={STREAMS} {VETH_THERE} {PORT} "
                   f"{self.state_dir}/key.pem {self.state_dir}/certificate.pem")
         self.process = subprocess.Popen(["unshare", "--net", "sh", "-c", script],
                                         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -97,22 +121,25 @@ def main():
     if os.geteuid() != 0 or not shutil.which("gtlsserver") or not shutil.which("gtlsclient"):
         print("needs root, ngtcp2-client and ngtcp2-server", file=sys.stderr)
         return 77
-    with Appliance(bin_dir, port_settings(kind)) as a:
+    with Appliance(bin_dir, {**port_settings(kind), "quic.streams": STREAMS}) as a:
         body = a.get("/health")[1]
-        with Other(a.dir.name, body):
+        with Other(a.dir.name, body) as o:
             for host in ("10.88.0.2", VETH_THERE):
                 client(host, 100)
-            ours, other = [], []
+            ours, other, ours_cpu, other_cpu = [], [], [], []
             for _ in range(rounds):
                 before = responses(a)
-                ours.append(client("10.88.0.2", cnt))
+                spent(a.process.pid, "10.88.0.2", cnt, ours, ours_cpu)
                 time.sleep(0.5)
                 seen = responses(a) - before
                 assert seen >= cnt, f"{cnt} asked, {seen:.0f} answered"
-                other.append(client(VETH_THERE, cnt))
+                spent(o.process.pid, VETH_THERE, cnt, other, other_cpu)
             mine, theirs = cnt / statistics.median(ours), cnt / statistics.median(other)
             print(f"{kind}: ours {mine:.0f} requests/s, gtlsserver {theirs:.0f}, ratio {mine / theirs:.3f}, "
                   f"load {os.getloadavg()[0]:.1f}")
+            mine, theirs = statistics.median(ours_cpu), statistics.median(other_cpu)
+            print(f"processor time of a round, server and client: ours {mine:.3f} s, gtlsserver "
+                  f"{theirs:.3f} s, ratio {theirs / mine:.3f}")
             print("seconds ours", [round(s, 2) for s in ours], "gtlsserver", [round(s, 2) for s in other])
     return 0
 
