@@ -333,6 +333,7 @@ static int page(void *ctx, const tdm_http1_ask_t *ask, tdm_http1_page_t *out) {
     static char text[256];
     (void)ctx;
     if (strcmp(ask->path, "/metrics") != 0) return 0;
+    if (ask->method == TDM_METHOD_POST && strcmp(ask->query, "do") != 0) return 0;
     int sz = snprintf(text, sizeof text, "query %s accept %s coding %s trusted %u\n", ask->query,
                       ask->accept, ask->accept_encoding, ask->is_trusted);
     out->content_type = TDM_CONTENT_OPENMETRICS;
@@ -354,6 +355,9 @@ static void a_page_needs_no_api_tile(void **state) {
     assert_string_equal(strstr(h, "\r\n\r\n"), "\r\n\r\n");
     assert_int_equal(rig_arrivals(rig), 0);
     has(client_ask(rig, "POST /metrics HTTP/1.1\r\nContent-Length: 0\r\n" END), "path /metrics\n");
+    assert_int_equal(rig_arrivals(rig), 1);
+    const char *p = "POST /metrics?do HTTP/1.1\r\nContent-Length: 0\r\n" END;
+    has(client_ask(rig, p), "\r\n\r\nquery do accept  coding  trusted 1\n");
     assert_int_equal(rig_arrivals(rig), 1);
 }
 
