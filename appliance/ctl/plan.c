@@ -141,9 +141,13 @@ static tdm_planner_ask_t ask_of(const words_t *w, const tdm_workload_t *workload
     a.live.floor_cnt = (uint32_t)TDM_MIN(w->floor, w->prefill_tokens);
     a.live.starve_ns = (int64_t)(w->starve_ms * 1e6);
     a.live.waiting_tokens_max = UINT64_MAX / 2;
-    for (uint32_t k = 0; k < TDM_SLO_CLASS_MAX; k++)
-        a.live.class_of[k] =
-            (tdm_sched_class_t){.ttft_ns = a.ttft_ns, .gap_ns = a.gap_ns, .epsilon = w->epsilon};
+    for (uint32_t k = 0; k < TDM_SLO_CLASS_MAX; k++) {
+        tdm_sched_class_t *c = &a.live.class_of[k];
+        c->ttft_ns = a.ttft_ns;
+        c->gap_ns = a.gap_ns;
+        c->epsilon = w->epsilon;
+        c->burst_ns = 0;
+    }
     return a;
 }
 

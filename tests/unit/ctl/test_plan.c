@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Goal: tandemctl plan plans with its own defaults, and refuses words that
+   it does not know.
+   Method: the shipped example and a drawn trace, a few requests, output as
+   JSON in a file. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "appliance/base/attr.h"
+#include "appliance/ctl/plan.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <unistd.h>
+
+/* plan_to_file runs the command with its output in a file; the caller
+   closes the file. */
+static int plan_to_file(int argc, const char *const *argv, FILE **out) {
+    *out = tmpfile();
+    assert_non_null(*out);
+    (void)fflush(stdout);
+    int kept = dup(STDOUT_FILENO);
+    assert_true(kept >= 0 && dup2(fileno(*out), STDOUT_FILENO) >= 0);
+    int rc = tdm_ctl_plan(argc, (char **)(uintptr_t)argv);
+    (void)fflush(stdout);
+    assert_true(dup2(kept, STDOUT_FILENO) >= 0);
+    (void)close(kept);
+    rewind(*out);
+    return rc;
+}
+
+static void the_defaults_plan(void **state) {
+    (void)state;
+    static const char *const words[] = {
+        "tandemctl", "plan",   "--profile",   "example", "--trace",   "azure_conv", "--requests",
+        "40",        "--json", "--sequences", "32",      "--context", "16384"};
+    FILE *f;
+    assert_int_equal(plan_to_file((int)TDM_COUNT_OF(words), words, &f), 0);
+    json_error_t err;
+    json_t *j = json_loadf(f, JSON_REJECT_DUPLICATES, &err);
+    if (!j) fail_msg("line %d: %s", err.line, err.text);
+    assert_true(json_object_size(j) > 0);
+    json_decref(j);
+    (void)fclose(f);
+}
+
+static void unknown_words_are_refused(void **state) {
+    (void)state;
+    static const char *const bad[][5] = {{"tandemctl", "plan", "--trace", "azure_conv", "--json"},
+                                         {"tandemctl", "plan", "--profile", "example", "--json"},
+                                         {"tandemctl", "plan", "--speed", "9", "--json"},
+                                         {"tandemctl", "plan", "--json", "--seed", "x"}};
+    for (size_t i = 0; i < TDM_COUNT_OF(bad); i++) {
+        FILE *f;
+        assert_int_equal(plan_to_file(5, bad[i], &f), 2);
+        assert_int_equal(fgetc(f), EOF);
+        (void)fclose(f);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(the_defaults_plan),
+                                       cmocka_unit_test(unknown_words_are_refused)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
