@@ -112,3 +112,11 @@ tdm_status_t tdm_ctl_options_parse(int argc, char **argv, int from, tdm_ctl_opti
     }
     return TDM_OK;
 }
+
+int tdm_ctl_number_read(const tdm_ctl_number_t *n, const char *text) {
+    char *end;
+    double v = strtod(text, &end);
+    if (end == text || *end || !(v >= n->low && v <= n->high)) return 0;
+    *n->at = v;
+    return 1;
+}

@@ -26,6 +26,17 @@ typedef struct tdm_ctl_options {
     uint32_t word_cnt;
 } tdm_ctl_options_t;
 
+/* An option whose value is a number from low to high. */
+typedef struct tdm_ctl_number {
+    const char *name; /* with its dashes */
+    double *at;       /* where the value goes */
+    double low, high;
+} tdm_ctl_number_t;
+
+/* tdm_ctl_number_read stores the number that text is, whole; 0, and nothing
+   stored, where it is none or outside the range (NaN is). */
+int tdm_ctl_number_read(const tdm_ctl_number_t *n, const char *text);
+
 /* tdm_ctl_options_parse reads argv[from..); an unknown option, a missing
    or wrong value, or a fifth word is TDM_ERR_INVAL with a sentence. */
 TDM_MUST_USE tdm_status_t tdm_ctl_options_parse(int argc, char **argv, int from,

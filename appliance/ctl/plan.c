@@ -2,6 +2,7 @@
 #include "appliance/ctl/plan.h"
 
 #include "appliance/base/clock.h"
+#include "appliance/ctl/options.h"
 #include "appliance/profile/file.h"
 #include "scheduler/sim/report.h"
 
@@ -21,20 +22,6 @@ typedef struct words {
     uint32_t rate_cnt;
 } words_t;
 
-typedef struct number {
-    const char *name;
-    double *at;
-    double low, high;
-} number_t;
-
-static int number_read(const number_t *n, const char *text) {
-    char *end;
-    double v = strtod(text, &end);
-    if (end == text || *end || !(v >= n->low && v <= n->high)) return 0;
-    *n->at = v;
-    return 1;
-}
-
 /* rates_read takes "0.5,0.7,1". */
 static int rates_read(const char *text, words_t *w) {
     for (w->rate_cnt = 0; w->rate_cnt < TDM_PLANNER_LOADS;) {
@@ -50,22 +37,23 @@ static int rates_read(const char *text, words_t *w) {
 
 /* words_read gives NULL, or the word it could not take. */
 static const char *words_read(int argc, char **argv, words_t *w) {
-    const number_t number[] = {{"--requests", &w->requests, 2, TDM_WORKLOAD_ROW_MAX},
-                               {"--ttft-ms", &w->ttft_ms, 1, 1e7},
-                               {"--gap-ms", &w->gap_ms, 1, 1e6},
-                               {"--epsilon", &w->epsilon, 1e-6, 1},
-                               {"--appliances", &w->appliances, 1, TDM_PLANNER_APPLIANCE_MAX},
-                               {"--kv-pages", &w->kv_pages, 1, 1 << 26},
-                               {"--noise", &w->noise, 0, 1},
-                               {"--seed", &w->seed, 0, 1e15},
-                               {"--scale", &w->scale, 1e-6, 1e3},
-                               {"--cv", &w->cv, 0.05, 50},
-                               {"--sequences", &w->sequences, 1, TDM_SEQ_MAX},
-                               {"--context", &w->context, 2, TDM_CONTEXT_MAX},
-                               {"--prefill-tokens", &w->prefill_tokens, 1, TDM_PLAN_TOKEN_MAX},
-                               {"--grid", &w->grid, 1, 1024},
-                               {"--floor", &w->floor, 1, TDM_PLAN_TOKEN_MAX},
-                               {"--starve-ms", &w->starve_ms, 1, 1e9}};
+    const tdm_ctl_number_t number[] = {
+        {"--requests", &w->requests, 2, TDM_WORKLOAD_ROW_MAX},
+        {"--ttft-ms", &w->ttft_ms, 1, 1e7},
+        {"--gap-ms", &w->gap_ms, 1, 1e6},
+        {"--epsilon", &w->epsilon, 1e-6, 1},
+        {"--appliances", &w->appliances, 1, TDM_PLANNER_APPLIANCE_MAX},
+        {"--kv-pages", &w->kv_pages, 1, 1 << 26},
+        {"--noise", &w->noise, 0, 1},
+        {"--seed", &w->seed, 0, 1e15},
+        {"--scale", &w->scale, 1e-6, 1e3},
+        {"--cv", &w->cv, 0.05, 50},
+        {"--sequences", &w->sequences, 1, TDM_SEQ_MAX},
+        {"--context", &w->context, 2, TDM_CONTEXT_MAX},
+        {"--prefill-tokens", &w->prefill_tokens, 1, TDM_PLAN_TOKEN_MAX},
+        {"--grid", &w->grid, 1, 1024},
+        {"--floor", &w->floor, 1, TDM_PLAN_TOKEN_MAX},
+        {"--starve-ms", &w->starve_ms, 1, 1e9}};
     for (int i = 2; i < argc; i++) {
         const char *value = i + 1 < argc ? argv[i + 1] : NULL;
         size_t k = 0;
@@ -83,7 +71,7 @@ static const char *words_read(int argc, char **argv, words_t *w) {
             w->html = value;
         else if (strcmp(argv[i], "--rates") == 0
                      ? !rates_read(value, w)
-                     : k == TDM_COUNT_OF(number) || !number_read(&number[k], value))
+                     : k == TDM_COUNT_OF(number) || !tdm_ctl_number_read(&number[k], value))
             return argv[i];
         i++;
     }

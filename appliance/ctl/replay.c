@@ -55,41 +55,28 @@ static void on_signal(int number) {
 
 /* --- words ------------------------------------------------------------------ */
 
-typedef struct number {
-    const char *name;
-    double *at;
-    double low, high;
-} number_t;
-
-static int number_read(const number_t *n, const char *text) {
-    char *end;
-    double v = strtod(text, &end);
-    if (end == text || *end || !(v >= n->low && v <= n->high)) return 0;
-    *n->at = v;
-    return 1;
-}
-
 /* own takes argv[i], with its value, where it is one of replay's: the words
    taken, 0 where it is not, -1 where its value is wrong. */
 static int own(words_t *w, const char *a, const char *value) {
-    const number_t number[] = {{"--requests", &w->requests, 1, TDM_WORKLOAD_ROW_MAX},
-                               {"--duration", &w->duration, 0.001, 1e7},
-                               {"--rate", &w->rate, 1e-6, 1e6},
-                               {"--load", &w->load, 1e-3, 1e3},
-                               {"--capacity", &w->capacity, 1e-6, 1e6},
-                               {"--cv", &w->cv, 0.05, 50},
-                               {"--scale", &w->scale, 1e-6, 1e3},
-                               {"--context", &w->context, 2, 1 << 20},
-                               {"--vocab", &w->vocab, 2, 1 << 20},
-                               {"--connections", &w->connections, 1, 256},
-                               {"--open-max", &w->open_max, 1, 16384},
-                               {"--ttft-ms", &w->ttft_ms, 0.001, 1e7},
-                               {"--gap-ms", &w->gap_ms, 0.001, 1e7},
-                               {"--epsilon", &w->epsilon, 0, 1}};
+    const tdm_ctl_number_t number[] = {{"--requests", &w->requests, 1, TDM_WORKLOAD_ROW_MAX},
+                                       {"--duration", &w->duration, 0.001, 1e7},
+                                       {"--rate", &w->rate, 1e-6, 1e6},
+                                       {"--load", &w->load, 1e-3, 1e3},
+                                       {"--capacity", &w->capacity, 1e-6, 1e6},
+                                       {"--cv", &w->cv, 0.05, 50},
+                                       {"--scale", &w->scale, 1e-6, 1e3},
+                                       {"--context", &w->context, 2, 1 << 20},
+                                       {"--vocab", &w->vocab, 2, 1 << 20},
+                                       {"--connections", &w->connections, 1, 256},
+                                       {"--open-max", &w->open_max, 1, 16384},
+                                       {"--ttft-ms", &w->ttft_ms, 0.001, 1e7},
+                                       {"--gap-ms", &w->gap_ms, 0.001, 1e7},
+                                       {"--epsilon", &w->epsilon, 0, 1}};
     if (strcmp(a, "--plain") == 0) return w->is_plain = 1;
     if (strcmp(a, "--quiet") == 0) return w->is_quiet = 1;
     for (size_t k = 0; k < TDM_COUNT_OF(number); k++)
-        if (strcmp(number[k].name, a) == 0) return value && number_read(&number[k], value) ? 2 : -1;
+        if (strcmp(number[k].name, a) == 0)
+            return value && tdm_ctl_number_read(&number[k], value) ? 2 : -1;
     if (strcmp(a, "--trace") == 0)
         w->trace = value;
     else if (strcmp(a, "--records") == 0)
