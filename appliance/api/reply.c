@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tokens become bytes, as far as the pipe takes them.
 
-     stream   a chunk per token that makes text visible, then the finish
+     stream   a chunk per token that makes text visible, or per token where
+              the client asked for ids: a character of two tokens must not
+              hold the first one back; then the finish
      whole    the same text inside one JSON body, once the last token came
      native   ids or text of /tokenize and /detokenize
 
@@ -117,7 +119,7 @@ static void write_chunk(tdm_api_tile_t *t, tdm_call_t *c, tdm_slot_t *s, uint32_
         .text = t->piece, .text_sz = text_sz, .is_first = !s->is_first_sent, .finish = finish};
     if (s->has_ids) {
         chunk.ids = reply_ids(s) + s->list_cnt;
-        chunk.id_cnt = s->read_cnt - s->list_cnt;
+        chunk.id_cnt = s->read_cnt - s->list_cnt; /* 1, or 0 with the finish alone */
     }
     if (s->include_usage) chunk.usage_kind = TDM_FRAME_USAGE_NULL;
     if (s->continuous_usage) chunk.usage_kind = TDM_FRAME_USAGE_VALUE;
@@ -138,8 +140,8 @@ static void stream_text(tdm_api_tile_t *t, tdm_call_t *c, tdm_slot_t *s) {
     int is_over = s->state == TDM_SLOT_ENDED && s->read_cnt == reply_cnt(s);
     const char *finish = is_over && sz <= TDM_REPLY_MERGE_MAX ? finish_of(s) : NULL;
     if (finish) sz += tdm_text_finish(&s->text, t->piece + sz);
-    int is_list_full = s->has_ids && s->read_cnt - s->list_cnt >= TDM_REPLY_IDS_MAX;
-    if (sz > 0 || finish || is_list_full) write_chunk(t, c, s, sz, finish);
+    int has_id = s->has_ids && s->read_cnt > s->list_cnt;
+    if (sz > 0 || finish || has_id) write_chunk(t, c, s, sz, finish);
     if (finish) s->stage = TDM_STAGE_FINISH;
 }
 

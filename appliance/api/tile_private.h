@@ -40,7 +40,6 @@
 /* A chunk's text is one piece, or a short one and the end of the text. */
 #define TDM_REPLY_MERGE_MAX 1024u
 #define TDM_REPLY_TEXT_MAX  (TDM_REPLY_MERGE_MAX + TDM_TEXT_PIECE_MAX)
-#define TDM_REPLY_IDS_MAX   64u /* token ids listed by one chunk at most */
 /* One record under construction: each byte of a piece escaped to six,
    ids of up to eight characters, names. */
 #define TDM_SCRATCH_SZ 20480u

@@ -136,6 +136,37 @@ static void a_completion_body_lists_token_ids_when_asked(void **state) {
     rig_stop(&r);
 }
 
+/* A character of three bytes comes as three tokens: whose ids were asked
+   for sees each when it is there, others see the character. */
+static void ids_do_not_wait_for_the_character(void **state) {
+    (void)state;
+    rig_t r;
+    rig_default(&r);
+    rig_start(&r);
+    for (int has_ids = 0; has_ids < 2; has_ids++) {
+        rig_exchange_t *e =
+            rig_post(&r, COMP,
+                     has_ids ? "{\"prompt\":\"a\",\"stream\":true,\"return_token_ids\":true}"
+                             : "{\"prompt\":\"a\",\"stream\":true}");
+        const tdm_request_t *q = submitted(&r);
+        rig_accept(&r, q);
+        rig_settle(&r);
+        for (uint32_t i = 0; i < 3; i++) {
+            rig_token(&r, q, (int32_t)(uint8_t) "\xe2\x82\xac"[i], i);
+            rig_settle(&r);
+            assert_int_equal(e->token_cnt, has_ids || i == 2 ? i + 1 : 0);
+            char id[32];
+            (void)snprintf(id, sizeof id, "\"token_ids\":[%d]", (int)(uint8_t) "\xe2\x82\xac"[i]);
+            assert_int_equal(strstr(e->text, id) != NULL, has_ids);
+        }
+        assert_non_null(strstr(e->text, "\"text\":\"\xe2\x82\xac\""));
+        rig_end(&r, q, TDM_FINISH_LENGTH, 3);
+        rig_settle(&r);
+        assert_int_equal(e->token_cnt, 3);
+    }
+    rig_stop(&r);
+}
+
 /* A stop id is an output token, and no text. */
 static void a_stop_id_is_counted_and_not_printed(void **state) {
     (void)state;
@@ -263,6 +294,7 @@ int main(void) {
         cmocka_unit_test(the_last_token_carries_the_finish),
         cmocka_unit_test(a_chat_body_is_byte_exact),
         cmocka_unit_test(a_completion_body_lists_token_ids_when_asked),
+        cmocka_unit_test(ids_do_not_wait_for_the_character),
         cmocka_unit_test(a_stop_id_is_counted_and_not_printed),
         cmocka_unit_test(usage_comes_in_a_chunk_without_choices),
         cmocka_unit_test(continuous_usage_counts_up_in_each_chunk),
