@@ -27,6 +27,8 @@ static const char *seq_check(const tdm_sched_t *s, uint32_t idx, tally_t *t) {
         return "a request slot does not lead to its sequence";
     if (q->out_cnt >= q->output_max) return "a sequence outlived its last token";
     if (q->pos > tdm_seq_last(q)) return "a sequence is planned past its last token";
+    if (q->is_skipped != (q->skip_ns != 0))
+        return "a sequence sits out and does not know since when";
     t->present[q->tenant]++;
     t->queued += q->queue != TDM_QUEUE_NONE;
     t->rebuilt += q->is_rebuilt;

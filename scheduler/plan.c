@@ -87,9 +87,10 @@ static void write_decode(tdm_sched_t *s, tdm_plan_t *plan, tdm_flight_t *f, uint
     q->pos++;
     tdm_order_charge(&s->queues, q->tenant, TDM_OUTPUT_COST, weight_of(s, q));
     write_entry(f, s, idx, q->pos, 1);
-    if (q->skip_ns == 0) return;
+    if (!q->is_skipped) return;
     f->late[f->late_cnt++] = (tdm_flight_late_t){.since_ns = q->skip_ns, .slo_class = q->slo_class};
     q->skip_ns = 0;
+    q->is_skipped = 0;
 }
 
 /* write_plan: decodes are marked before the slices move anyone's pos, as

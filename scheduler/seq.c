@@ -24,7 +24,7 @@ int tdm_seq_may(tdm_seq_state_t from, tdm_seq_state_t to) {
 
 void tdm_seq_move(tdm_seq_t *q, tdm_seq_state_t to) {
     TDM_CHECK(tdm_seq_may((tdm_seq_state_t)q->state, to));
-    q->state = (uint16_t)to;
+    q->state = (uint8_t)to;
 }
 
 const char *tdm_seq_state_name(tdm_seq_state_t state) {

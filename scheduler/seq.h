@@ -66,8 +66,9 @@ typedef struct tdm_seq {
     uint16_t api;
     uint16_t slo_class;
     uint16_t tenant;
-    uint16_t state;      /* tdm_seq_state_t */
     uint16_t queue;      /* scheduler/order.h, TDM_QUEUE_NONE where in none */
+    uint8_t state;       /* tdm_seq_state_t */
+    uint8_t is_skipped;  /* skip_ns is set: few are, and the line of it is far */
     uint16_t is_rebuilt; /* computed again after a restart, tokens were sent */
 
     const tdm_request_t *request TDM_ALIGNED(64); /* api's, readable until END is popped */

@@ -9,7 +9,7 @@ static int may_skip(const tdm_sched_t *s, const tdm_draft_t *d, const tdm_seq_t 
                     int64_t start_ns) {
     const tdm_sched_class_t *k = &s->live.class_of[q->slo_class];
     if (q->slo_class == d->limit_class || k->burst_ns > 0) return 0;
-    int64_t waited_ns = q->skip_ns ? TDM_MAX(start_ns - q->skip_ns, 0) : 0;
+    int64_t waited_ns = q->is_skipped ? TDM_MAX(start_ns - q->skip_ns, 0) : 0;
     return waited_ns <= k->gap_ns - 2 * d->limit_ns;
 }
 
@@ -18,7 +18,8 @@ static int is_over(const tdm_sched_t *s, const tdm_draft_t *d) {
 }
 
 static void skip(tdm_sched_t *s, tdm_draft_t *d, uint32_t slot, tdm_seq_t *q, int64_t start_ns) {
-    if (q->skip_ns == 0) q->skip_ns = start_ns;
+    if (!q->is_skipped) q->skip_ns = start_ns;
+    q->is_skipped = 1;
     d->skip[slot / 64u] |= UINT64_C(1) << slot % 64u;
     d->load.decode_cnt--;
     d->load.kv_cnt -= (uint64_t)q->pos + 1u;

@@ -193,6 +193,7 @@ void tdm_sched_give_back(tdm_sched_t *s, uint32_t idx) {
     q->fill_cnt = q->prompt_cnt + q->out_cnt;
     q->pos = 0;
     q->skip_ns = 0;
+    q->is_skipped = 0;
     q->is_returned = 1;
     tdm_seq_move(q, TDM_SEQ_WAITING);
     s->running_cnt--;

@@ -79,18 +79,21 @@ static const char *words_read(int argc, char **argv, words_t *w) {
     return w->trace ? NULL : "--trace is missing";
 }
 
-/* load_profile builds the table of a file, or of the example. */
-static tdm_status_t load_profile(const char *name, tdm_profile_table_t *table, uint32_t *is_model,
+/* load_profile builds the table of a file, or of the example, and takes the
+   noise from it where none was named. */
+static tdm_status_t load_profile(words_t *w, tdm_profile_table_t *table, uint32_t *is_model,
                                  tdm_error_t *err) {
     tdm_cost_t example;
     tdm_profile_t rows;
     tdm_profile_set_t set = {0};
     tdm_cost_llama8b(&example);
     tdm_cost_rows(&example, &rows);
-    tdm_status_t st = strcmp(name, "example") == 0 ? tdm_cost_profile(&example, &set, err)
-                                                   : tdm_profile_read(name, NULL, NULL, &set, err);
+    tdm_status_t st = strcmp(w->profile, "example") == 0
+                          ? tdm_cost_profile(&example, &set, err)
+                          : tdm_profile_read(w->profile, NULL, NULL, &set, err);
     if (st == TDM_OK) st = tdm_profile_build(&set, &rows, table, err);
     *is_model = set.is_model;
+    if (w->noise < 0.0) w->noise = TDM_MIN(tdm_profile_noise(&set, 0.02), 1.0);
     tdm_profile_set_free(&set);
     return st;
 }
@@ -161,7 +164,7 @@ int tdm_ctl_plan(int argc, char **argv) {
                  .epsilon = 0.01,
                  .appliances = 1,
                  .kv_pages = 14000,
-                 .noise = 0.02,
+                 .noise = -1, /* the profile's */
                  .seed = 1,
                  .scale = 1,
                  .cv = 1,
@@ -181,7 +184,7 @@ int tdm_ctl_plan(int argc, char **argv) {
     tdm_planner_curve_t *curve = calloc(cnt, sizeof *curve);
     tdm_workload_t workload = {0};
     tdm_error_t err = {0};
-    tdm_status_t st = table && curve ? load_profile(w.profile, table, &is_model, &err)
+    tdm_status_t st = table && curve ? load_profile(&w, table, &is_model, &err)
                                      : tdm_error_set(&err, TDM_ERR_NOMEM, "no memory");
     if (st == TDM_OK) st = load_trace(&w, &workload, &err);
     tdm_planner_ask_t ask = ask_of(&w, &workload, table, is_model);

@@ -274,6 +274,35 @@ int tdm_profile_is_monotone(const tdm_profile_table_t *t) {
     return 1;
 }
 
+/* normal_quantile for p in [0.5, 1): Abramowitz and Stegun 26.2.23, within
+   4.5e-4. */
+static double normal_quantile(double p) {
+    double t = sqrt(-2.0 * log(1.0 - p));
+    double up = 2.515517 + t * (0.802853 + t * 0.010328);
+    double down = 1.0 + t * (1.432788 + t * (0.189269 + t * 0.001308));
+    return t - up / down;
+}
+
+static int ascending(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double tdm_profile_noise(const tdm_profile_set_t *set, double fallback) {
+    double *sigma = malloc((set->point_cnt + 1u) * sizeof *sigma);
+    uint32_t n = 0;
+    for (uint32_t i = 0; sigma && i < set->point_cnt; i++) {
+        const tdm_profile_point_t *p = &set->point[i];
+        if (p->cnt < 3) continue;
+        double cnt = p->cnt;
+        sigma[n++] = log(p->spread) / normal_quantile((cnt - 0.375) / (cnt + 0.25));
+    }
+    if (n > 0) qsort(sigma, n, sizeof *sigma, ascending);
+    double noise = n > 0 ? sigma[n / 2] : fallback;
+    free(sigma);
+    return noise;
+}
+
 void tdm_profile_set_free(tdm_profile_set_t *set) {
     free(set->point);
     set->point = NULL;

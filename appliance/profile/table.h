@@ -79,6 +79,12 @@ TDM_MUST_USE tdm_status_t tdm_profile_build(const tdm_profile_set_t *set, const 
 /* tdm_profile_is_monotone says whether no entry falls along an axis. */
 int tdm_profile_is_monotone(const tdm_profile_table_t *table);
 
+/* tdm_profile_noise gives sigma of the log-normal factor that repetitions
+   of one shape differ by: the median over the points of ln(spread) over
+   what the largest of cnt normal samples is expected to be (Blom, 1958).
+   A set without a point of three samples, a model's, gives fallback. */
+double tdm_profile_noise(const tdm_profile_set_t *set, double fallback);
+
 /* tdm_profile_set_free frees the points. */
 void tdm_profile_set_free(tdm_profile_set_t *set);
 

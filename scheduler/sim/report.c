@@ -88,9 +88,9 @@ void tdm_report_json(FILE *f, const tdm_planner_ask_t *ask, const tdm_planner_cu
     put_string(f, ask->profile_name);
     fprintf(f,
             ", \"is_model\": %s, \"requests\": %u, \"ttft_ms\": %.1f, \"gap_ms\": %.1f, "
-            "\"epsilon\": %g, \"curves\": [",
+            "\"epsilon\": %g, \"noise\": %.4f, \"curves\": [",
             ask->is_model ? "true" : "false", ask->workload->row_cnt, ms((double)ask->ttft_ns),
-            ms((double)ask->gap_ns), ask->epsilon);
+            ms((double)ask->gap_ns), ask->epsilon, ask->noise);
     for (uint32_t i = 0; i < curve_cnt; i++) {
         fprintf(f, "%s\n {\"route\": \"%s\", \"appliances\": %u, \"best\": %.4f, \"points\": [",
                 i ? "," : "", route_name(curve[i].route), curve[i].appliances, curve[i].best);

@@ -4,8 +4,10 @@
    CPU time of tdm_sched_plan and of the result that follows, p50, p99 and
    p99.9, the best of ROUNDS by p99.9; and what reading the clock twice
    costs alone, which is inside the others.  A sample during which the kernel
-   took the core away is counted and left out.  Prints, never judges: a
-   machine shared with others has no right answer.  What it checks is that
+   took the core away is counted and left out.  An interrupt is paid for by
+   the thread it falls on (a timer's handler with cold caches: some 50 us),
+   so the same is printed a second time without the samples that had one.
+   Prints, never judges: a machine shared with others has no right answer.  What it checks is that
    the load is the one claimed.  --huge: memory in 2 MiB pages. */
 
 #include "appliance/base/check.h"
@@ -14,6 +16,7 @@
 #include "scheduler/check.h"
 #include "scheduler/step.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,6 +37,8 @@ static tdm_result_t result;
 static tdm_request_t request[RUNNING + WAITING];
 static int32_t prompt[400];
 static uint8_t *flush;
+
+static int core; /* the one this process stays on */
 
 static int64_t cpu_ns(void) {
     struct timespec ts;
@@ -95,19 +100,60 @@ static long switches(void) {
     return u.ru_nivcsw;
 }
 
+/* interrupts counts what this process's one core has served. */
+static uint64_t interrupts(void) {
+    static char text[65536];
+    FILE *f = fopen("/proc/interrupts", "r");
+    TDM_CHECK(f != NULL);
+    size_t sz = fread(text, 1, sizeof text - 1u, f);
+    (void)fclose(f);
+    text[sz] = 0;
+    uint64_t sum = 0;
+    for (char *line = strchr(text, '\n'); line; line = strchr(line + 1, '\n')) {
+        char *at = strchr(line, ':');
+        for (int i = 0; at && i <= core; i++) {
+            uint64_t n = strtoull(at + 1, &at, 10);
+            if (i == core) sum += n;
+            at--;
+        }
+    }
+    return sum;
+}
+
+/* What may have happened to a sample meanwhile. */
+typedef struct mark {
+    long switches;
+    uint64_t interrupts;
+} mark_t;
+
+static mark_t mark(void) {
+    return (mark_t){.interrupts = interrupts(), .switches = switches()};
+}
+
 /* One kind of call: samples of a round, and the best round so far. */
 typedef struct series {
-    const char *name;
     int64_t ns[SAMPLES];
     uint32_t cnt, left_out;
     int64_t best[3]; /* p50, p99, p99.9 */
 } series_t;
+
+/* Twice: all that kept the core, and of them those without an interrupt. */
+typedef struct call {
+    const char *name;
+    series_t kept, clean;
+} call_t;
 
 static void add(series_t *x, int64_t ns, int is_whole) {
     if (is_whole)
         x->ns[x->cnt++] = ns;
     else
         x->left_out++;
+}
+
+static void note(call_t *c, int64_t ns, mark_t before, mark_t after) {
+    int is_whole = before.switches == after.switches;
+    add(&c->kept, ns, is_whole);
+    add(&c->clean, ns, is_whole && before.interrupts == after.interrupts);
 }
 
 static void end_round(series_t *x) {
@@ -120,54 +166,69 @@ static void end_round(series_t *x) {
     x->cnt = 0;
 }
 
-static void print(const char *what, const series_t *x) {
-    printf("%s, %-12s p50 %6.1f us  p99 %6.1f us  p99.9 %6.1f us  (%u samples left out)\n", x->name,
+static void print(const char *what, const char *name, const char *which, const series_t *x) {
+    printf("%s, %-12s p50 %6.1f us  p99 %6.1f us  p99.9 %6.1f us  (%u samples left out%s)\n", name,
            what, (double)x->best[0] / 1e3, (double)x->best[1] / 1e3, (double)x->best[2] / 1e3,
-           x->left_out);
+           x->left_out, which);
+}
+
+static void cool(int is_cold) {
+    if (is_cold)
+        for (uint32_t k = 0; k < FLUSH; k += 64) flush[k]++;
 }
 
 static void measure(const char *what, int is_cold) {
-    static series_t nothing, planned, resulted;
-    nothing = (series_t){.name = "clock"};
-    planned = (series_t){.name = "plan"};
-    resulted = (series_t){.name = "result"};
+    static call_t call[3];
+    static const char *const names[3] = {"clock", "plan", "result"};
+    memset(call, 0, sizeof call);
     for (uint32_t r = 0; r < ROUNDS; r++) {
         for (uint32_t i = 0; i < SAMPLES; i++) {
-            if (is_cold)
-                for (uint32_t k = 0; k < FLUSH; k += 64) flush[k]++;
-            long before = switches();
-            int64_t y = cpu_ns();
-            int64_t z = cpu_ns();
-            add(&nothing, z - y, switches() == before);
-            if (is_cold)
-                for (uint32_t k = 0; k < FLUSH; k += 64) flush[k]++;
-            before = switches();
-            int64_t a = cpu_ns();
+            cool(is_cold);
+            mark_t before = mark();
+            int64_t begin = cpu_ns();
+            int64_t end = cpu_ns();
+            note(&call[0], end - begin, before, mark());
+
+            cool(is_cold);
+            before = mark();
+            begin = cpu_ns();
             TDM_CHECK(tdm_sched_plan(sched, virtual_ns, &plan) == 1);
-            int64_t b = cpu_ns();
-            int is_whole = switches() == before;
+            end = cpu_ns();
+            note(&call[1], end - begin, before, mark());
             answer();
-            if (is_cold)
-                for (uint32_t k = 0; k < FLUSH; k += 64) flush[k]++;
-            before = switches();
-            int64_t c = cpu_ns();
+
+            cool(is_cold);
+            before = mark();
+            begin = cpu_ns();
             tdm_sched_result(sched, virtual_ns, &result);
-            int64_t d = cpu_ns();
-            add(&planned, b - a, is_whole);
-            add(&resulted, d - c, switches() == before);
+            end = cpu_ns();
+            note(&call[2], end - begin, before, mark());
             read_events();
         }
-        end_round(&nothing);
-        end_round(&planned);
-        end_round(&resulted);
+        for (uint32_t k = 0; k < 3; k++) {
+            end_round(&call[k].kept);
+            end_round(&call[k].clean);
+        }
     }
-    print(what, &nothing);
-    print(what, &planned);
-    print(what, &resulted);
+    for (uint32_t k = 0; k < 3; k++) {
+        print(what, names[k], "", &call[k].kept);
+        print(what, names[k], ", interrupts too", &call[k].clean);
+    }
+}
+
+/* stay keeps the process on the core it runs on. */
+static void stay(void) {
+    cpu_set_t set;
+    core = sched_getcpu();
+    TDM_CHECK(core >= 0);
+    CPU_ZERO(&set);
+    CPU_SET((size_t)core, &set);
+    TDM_CHECK(sched_setaffinity(0, sizeof set, &set) == 0);
 }
 
 int main(int argc, char **argv) {
     int is_huge = argc > 1 && !strcmp(argv[1], "--huge");
+    stay();
     tdm_sched_sizes_t sizes = {.seq_max = RUNNING,
                                .waiting_max = WAITING,
                                .page_cnt = 16384,

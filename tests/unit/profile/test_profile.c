@@ -7,6 +7,7 @@
 #include "appliance/profile/profile.h"
 #include "scheduler/table.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -129,6 +130,37 @@ static tdm_profile_set_t some_set(void) {
     s.point = malloc(sizeof point);
     memcpy(s.point, point, sizeof point);
     return s;
+}
+
+/* Samples of one shape differ by a log-normal factor; only the largest over
+   the median is filed, and sigma is found again from that. */
+static void noise_is_found_from_the_spread_of_points(void **state) {
+    (void)state;
+    enum { POINTS = 400 };
+    static const double sigmas[] = {0.01, 0.08, 0.2};
+    static const uint32_t cnts[] = {3, 5, 15};
+    static tdm_profile_point_t point[POINTS];
+    tdm_profile_set_t s = {.point = point};
+    assert_true(tdm_profile_noise(&s, 0.02) == 0.02);
+    s.point_cnt = POINTS;
+    tdm_rng_t rng = {.state = 7};
+    for (uint32_t k = 0; k < 9; k++) {
+        double sigma = sigmas[k / 3];
+        uint32_t cnt = cnts[k % 3];
+        for (uint32_t i = 0; i < POINTS; i++) {
+            double most = -10.0;
+            for (uint32_t j = 0; j < cnt; j++) {
+                double r = sqrt(-2.0 * log(1.0 - tdm_rng_unit(tdm_rng_next(&rng))));
+                most = fmax(most, r * cos(6.283185307 * tdm_rng_unit(tdm_rng_next(&rng))));
+            }
+            point[i] =
+                (tdm_profile_point_t){.cnt = cnt, .spread = (float)exp(sigma * fmax(most, 0.0))};
+        }
+        double found = tdm_profile_noise(&s, 0.0);
+        assert_true(found > 0.8 * sigma && found < 1.2 * sigma);
+    }
+    for (uint32_t i = 0; i < POINTS; i++) point[i].cnt = 2; /* too few to tell */
+    assert_true(tdm_profile_noise(&s, 0.02) == 0.02);
 }
 
 static void points_lift_the_guess_around_them_and_noise_is_straightened(void **state) {
@@ -337,6 +369,7 @@ int main(void) {
         cmocka_unit_test(what_was_not_measured_is_outside),
         cmocka_unit_test(enough_points_give_their_own_law),
         cmocka_unit_test(a_disturbed_point_does_not_lift_the_table),
+        cmocka_unit_test(noise_is_found_from_the_spread_of_points),
         cmocka_unit_test(what_is_written_reads_back_in_both_forms),
         cmocka_unit_test(nonsense_is_refused_and_changes_nothing),
         cmocka_unit_test(a_compact_file_with_any_bit_changed_is_refused),
