@@ -3,6 +3,7 @@
 
 #include "appliance/base/clock.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -80,11 +81,15 @@ static int ascending(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* shares gives p50, p99 and p99.9. */
+/* shares gives p50, p99 and p99.9, each the least value that so many do not
+   exceed: of fewer than 100 requests p99 is the worst, as in a replay. */
 static void shares(double *v, uint32_t cnt, double out[3]) {
     static const double at[3] = {0.5, 0.99, 0.999};
     qsort(v, cnt, sizeof *v, ascending);
-    for (uint32_t i = 0; i < 3; i++) out[i] = cnt ? v[(uint32_t)(at[i] * (cnt - 1u))] : 0.0;
+    for (uint32_t i = 0; i < 3; i++) {
+        uint32_t rank = (uint32_t)ceil(at[i] * cnt - 1e-9);
+        out[i] = cnt ? v[TDM_MAX(rank, 1u) - 1u] : 0.0;
+    }
 }
 
 static void conclude(look_t *l) {

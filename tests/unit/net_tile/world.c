@@ -388,3 +388,17 @@ int64_t world_request(world_t *w, const char *method, const char *path, const vo
     if (st != TDM_OK) fail_msg("%s", err.text);
     return id;
 }
+
+void world_settle(world_t *w) {
+    for (uint32_t i = 0; i < 100000 && tdm_net_tile_exchange_cnt(w->tile) > 0; i++) world_turn(w);
+    assert_int_equal(tdm_net_tile_exchange_cnt(w->tile), 0);
+}
+
+uint64_t world_counted(world_t *w, tdm_metric_t metric, uint32_t idx) {
+    tdm_net_tile_publish(w->tile);
+    return *tdm_block_word(w->block, metric, idx);
+}
+
+uint64_t world_drops(world_t *w, tdm_reason_t reason) {
+    return world_counted(w, TDM_METRIC_net_drops_total, tdm_label_reason(reason));
+}

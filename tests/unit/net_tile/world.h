@@ -106,6 +106,14 @@ int64_t world_request(world_t *w, const char *method, const char *path, const vo
 /* world_until turns until *flag, at most max times; says whether. */
 int world_until(world_t *w, const int *flag, uint32_t max);
 
+/* world_settle turns until no slot is in use. */
+void world_settle(world_t *w);
+
+/* world_counted reads a series of the tile's block; world_drops what was
+   dropped for a reason. */
+uint64_t world_counted(world_t *w, tdm_metric_t metric, uint32_t idx);
+uint64_t world_drops(world_t *w, tdm_reason_t reason);
+
 /* hash_of is what answer_t.hash becomes for these bytes. */
 uint64_t hash_of(uint64_t hash, const uint8_t *bytes, uint64_t sz);
 #define HASH_BEGIN UINT64_C(0xcbf29ce484222325)
