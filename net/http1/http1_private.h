@@ -168,9 +168,10 @@ void tdm_http1_slots_init(tdm_http1_t *d, tdm_slot_place_t *places, uint8_t *pip
 slot_t *tdm_http1_slot_take(tdm_http1_t *d, int is_vital);
 
 /* tdm_http1_slot_detach says that the connection is done with the slot
-   and gives it back if api is done too; is_cut: before the answer was
-   whole. */
-void tdm_http1_slot_detach(tdm_http1_t *d, slot_t *s, int is_cut);
+   and gives it back if api is done too; else api hears that nobody reads
+   where is_cut, before the answer was whole, or is_head, which reads no
+   body. */
+void tdm_http1_slot_detach(tdm_http1_t *d, slot_t *s, int is_cut, int is_head);
 
 /* tdm_http1_slot_end says how an answer that the client has whole ended. */
 tdm_stream_end_t tdm_http1_slot_end(tdm_http1_t *d, const slot_t *s);

@@ -248,7 +248,7 @@ void tdm_http1_completed(void *cls, connection_t *conn, void **con_cls,
         s->stream.sent_ns = tdm_clock_now_ns();
         tdm_stream_ended(&s->stream, d->wires.block, &s->exchange,
                          is_cut ? TDM_STREAM_LEFT : tdm_http1_slot_end(d, s));
-        tdm_http1_slot_detach(d, s, is_cut);
+        tdm_http1_slot_detach(d, s, is_cut, r->method == TDM_METHOD_HEAD);
     }
     tdm_http1_body_drop(d, r->body, r->body_cap);
     free(r);

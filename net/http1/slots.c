@@ -94,7 +94,7 @@ void tdm_http1_slot_resume_locked(slot_t *s) {
     MHD_resume_connection(s->conn);
 }
 
-void tdm_http1_slot_detach(tdm_http1_t *d, slot_t *s, int is_cut) {
+void tdm_http1_slot_detach(tdm_http1_t *d, slot_t *s, int is_cut, int is_head) {
     (void)pthread_mutex_lock(&d->lock);
     s->conn = NULL;
     s->link->slot = NULL;
@@ -103,7 +103,7 @@ void tdm_http1_slot_detach(tdm_http1_t *d, slot_t *s, int is_cut) {
     /* Seen to leave with the answer whole: that was no early end. */
     if (is_cut && s->is_gone)
         tdm_count(d->wires.block, TDM_METRIC_disconnects_total, TDM_LABEL_DOOR_http1, 1);
-    if (is_cut) tdm_http1_slot_gone_locked(d, s);
+    if (is_cut || is_head) tdm_http1_slot_gone_locked(d, s);
     tdm_http1_slot_release_locked(d, s);
     (void)pthread_mutex_unlock(&d->lock);
 }

@@ -37,6 +37,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv) {
     c.body_ms = 0;
     c.idle_s = 0;
     c.is_driven = 1;
+    c.pipe_sz = 4096; /* filling larger ones would be all that is done here */
     rig = rig_open(&c);
     return 0;
 }

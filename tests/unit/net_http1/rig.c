@@ -87,7 +87,7 @@ static void begin(const rig_t *rig, call_t *c) {
     tdm_exchange_t *x = c->x;
     unsigned long long n = 0, gap = 0;
     (void)sscanf(x->query, "%llu,%llu", &n, &gap);
-    if (rig->is_driven) { /* ends in a few turns: nobody hangs up on the answer to a HEAD */
+    if (rig->is_driven) { /* ends in a few turns */
         n = TDM_MIN(n, DRIVEN_MAX);
         gap = 0;
     }

@@ -124,6 +124,23 @@ static int64_t best_of(const char *request, const char *mark) {
     return best;
 }
 
+/* Whoever asks for the head alone reads no body: the api stops, and the
+   connection goes on. */
+static void the_head_of_a_stream_ends_it(void **state) {
+    (void)state;
+    int fd = client_connect(rig);
+    client_send(fd, "HEAD /stream?9,3600000000 HTTP/1.1\r\nHost: a\r\n\r\n");
+    has(client_read(fd, "\r\n\r\n", NULL), "200 OK");
+    assert_true(rig_wait_idle(rig));
+    assert_int_equal(rig_hangups(rig), 1);
+    assert_int_equal(rig_counter(rig, TDM_METRIC_disconnects_total, TDM_LABEL_DOOR_http1), 0);
+    client_send(fd, "GET /stream?2,1000 HTTP/1.1\r\n" END);
+    has(client_read(fd, NULL, NULL), "data: 1\n\n\r\n0\r\n\r\n");
+    (void)close(fd);
+    assert_true(rig_wait_idle(rig));
+    assert_int_equal(rig_hangups(rig), 1);
+}
+
 static void leaving_while_queued_is_seen_within_10_ms(void **state) {
     (void)state;
     assert_in_range(best_of("GET /never HTTP/1.1\r\n" END, NULL), 0, 10 * TDM_NS_PER_MS);
@@ -369,6 +386,7 @@ int main(void) {
         CASE(records_come_apart_on_the_wire),
         CASE(http10_gets_a_stream_without_chunks),
         CASE(many_streams_run_side_by_side),
+        CASE(the_head_of_a_stream_ends_it),
         CASE(leaving_while_queued_is_seen_within_10_ms),
         CASE(leaving_mid_stream_is_seen_within_10_ms),
         CASE(a_reset_is_seen_within_10_ms),
