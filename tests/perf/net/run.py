@@ -1,21 +1,19 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the programs of this folder and, with --ledger, appends their figures
-to tests/perf/results/ledger.jsonl, one line each with command, machine and
+"""Runs the programs of this folder and, with --ledger, puts their figures
+into tests/perf/results/ledger.jsonl, one line each with command, machine and
 load, so that a figure is never without its circumstances.
 
 usage: run.py BUILD_DIR [--ledger] [--requests N]      (root: namespaces, TAP)
 """
-import datetime
-import json
 import os
 import re
 import subprocess
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-ROOT = os.path.realpath(os.path.join(HERE, "..", "..", ".."))
-LEDGER = os.path.join(ROOT, "tests", "perf", "results", "ledger.jsonl")
+sys.path.insert(0, os.path.dirname(HERE))
+import ledger  # noqa: E402
 
 
 def output(*args):
@@ -27,25 +25,15 @@ def output(*args):
     return r.stdout
 
 
-def device():
-    with open("/proc/cpuinfo", encoding="ascii", errors="replace") as f:
-        model = re.search(r"model name\s*: (.*)", f.read())
-    return f"{model.group(1) if model else 'unknown'}, {os.cpu_count()} cores"
-
-
 def main():
     build = os.path.abspath(sys.argv[1])
     requests = sys.argv[sys.argv.index("--requests") + 1] if "--requests" in sys.argv else "20000"
     here = os.path.join(build, "tests", "perf", "net")
-    commit = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"], capture_output=True,
-                            text=True, check=True).stdout.strip()
     lines = []
 
     def figure(name, value, unit, aim, regime, command, note):
-        lines.append({"name": name, "value": value, "unit": unit, "aim": aim, "device": device(),
-                      "regime": regime, "command": command,
-                      "date": datetime.date.today().isoformat(), "commit": commit,
-                      "note": f"{note}; load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"})
+        lines.append(ledger.line(name, value, unit, aim, regime, command,
+                                 f"{note}; load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"))
 
     text = output(os.path.join(here, "perf_net_parse"))
     m = re.search(r"ipv4 64 +([\d.]+) Mpps", text)
@@ -76,17 +64,14 @@ def main():
                f"medians of 5 interleaved rounds: {m.group(1)} and {m.group(2)} requests/s; processor time "
                f"of server and client together: ratio {spent.group(1)}")
     text = output("unshare", "--net", os.path.join(HERE, "first_token.py"), build)
-    for proto, ledger in (("HTTP/3", "http3"), ("HTTP/1.1", "http1")):
+    for proto, prefix in (("HTTP/3", "http3"), ("HTTP/1.1", "http1")):
         m = re.search(proto + r" +p50 +([\d.]+) us +p99 +([\d.]+) us", text)
         if m:
-            figure(f"{ledger}.first_token.p50_us", float(m.group(1)), "us", "",
+            figure(f"{prefix}.first_token.p50_us", float(m.group(1)), "us", "",
                    "dummy:tiny, CPU backend, open connections, TAP port and loopback",
                    "unshare --net tests/perf/net/first_token.py build/release", f"p99 {m.group(2)} us")
     if "--ledger" in sys.argv:
-        os.makedirs(os.path.dirname(LEDGER), exist_ok=True)
-        with open(LEDGER, "a", encoding="utf-8") as f:
-            for line in lines:
-                f.write(json.dumps(line) + "\n")
+        ledger.put(lines)
     return 0
 
 

@@ -13,12 +13,10 @@ planner   tandemctl plan on a measured profile beside a replay of the same
 Prints tables in Markdown; --ledger writes their figures into
 tests/perf/results/ledger.jsonl, --out FILE the tables into a file."""
 import argparse
-import datetime
 import json
 import os
 import random
 import statistics
-import subprocess
 import sys
 import tempfile
 import threading
@@ -27,20 +25,15 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(HERE)))
 sys.path.insert(0, os.path.join(ROOT, "tests", "e2e"))
+sys.path.insert(0, os.path.dirname(HERE))
+import ledger  # noqa: E402
 from appliance import Appliance  # noqa: E402
 
-LEDGER = os.path.join(ROOT, "tests", "perf", "results", "ledger.jsonl")
 DOOR = ["--door", "http1"]  # or h3: --door
 
 
 def load():
     return os.getloadavg()[0]
-
-
-def device():
-    with open("/proc/cpuinfo", encoding="ascii") as f:
-        name = [line.split(":")[1].strip() for line in f if line.startswith("model name")][0]
-    return f"{name} VM, {os.cpu_count()} cores"
 
 
 def jsonl(rows):
@@ -74,13 +67,9 @@ class Run:
         self.text.append(line)
 
     def figure(self, name, value, unit, aim, regime, note):
-        commit = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"],
-                                capture_output=True, text=True, check=False).stdout.strip()
-        self.lines.append({"name": name, "value": value, "unit": unit, "aim": aim,
-                           "device": device(), "regime": regime,
-                           "command": f"unshare --net tests/perf/replay/run.py BIN MODEL {self.args.what}",
-                           "date": datetime.date.today().isoformat(), "commit": commit,
-                           "note": note})
+        self.lines.append(ledger.line(
+            name, value, unit, aim, regime,
+            f"unshare --net tests/perf/replay/run.py BIN MODEL {self.args.what}", note))
 
     def appliance(self, settings):
         return Appliance(self.args.bin, {"model.path": self.args.model, "port.kind": "tap" if DOOR[1] == "h3" else "none",
@@ -92,14 +81,8 @@ class Run:
         if self.args.out:
             with open(self.args.out, "w", encoding="utf-8") as f:
                 f.write("\n".join(self.text) + "\n")
-        if not self.args.ledger:
-            return
-        names = {line["name"] for line in self.lines}
-        with open(LEDGER, encoding="utf-8") as f:
-            old = [line for line in f if json.loads(line)["name"] not in names]
-        with open(LEDGER, "w", encoding="utf-8") as f:
-            f.writelines(old)
-            f.writelines(json.dumps(line) + "\n" for line in self.lines)
+        if self.args.ledger:
+            ledger.put(self.lines)
 
 
 def prefill_rate(a):
@@ -149,7 +132,7 @@ def policy(run):
             print(f"  round {round_ + 1}, {name}: p99 {got[name][-1]['tbt_ms']['p99']:.0f} ms", flush=True)
     run.say(f"Promised p99 gap {gap} ms, over {DOOR[1]}; {run.args.rounds} interleaved rounds of {seconds} s each, two prompts of "
             f"{long} tokens every 10 s over streaming chats; a prompt alone runs at {rate:.0f} tokens/s.")
-    run.say(f"Load average {min(loads):.1f} to {max(loads):.1f} on {os.cpu_count()} cores, {device()}.")
+    run.say(f"Load average {min(loads):.1f} to {max(loads):.1f} on {os.cpu_count()} cores, {ledger.device()}.")
     run.say()
     run.say("| policy | gap p50 | gap p99 (each round) | p99.9 | worst gap | gaps over | over twice | TTFT p50 | TTFT p99 |"
             " tokens/s |")
@@ -244,7 +227,7 @@ def overload(run):
     quarter = len(memory) // 4  # connections and their buffers are made by then
     flat = max(memory[quarter:]) - memory[quarter]
     run.say(f"{len(storm)} requests in {seconds} s, {rate:.1f}/s, ten times {cap / output:.2f}/s; {prompt} prompt and {output} output "
-            f"tokens; {os.path.basename(run.args.model)}, {device()}, load average {min(loads):.1f} to {max(loads):.1f}.")
+            f"tokens; {os.path.basename(run.args.model)}, {ledger.device()}, load average {min(loads):.1f} to {max(loads):.1f}.")
     run.say()
     run.say("| what | value | aim |")
     run.say("|---|---|---|")
@@ -295,7 +278,7 @@ def planner(run):
             loads.append(load())
             rows.append((share, rate, n, point, real))
     run.say(f"Trace {trace}, lengths x {scale}; planned capacity {best:.3f} requests/s at p99 gap {gap} ms; each load "
-            f"about {seconds} s of the same arrivals; {os.path.basename(run.args.model)}, {device()}, load average "
+            f"about {seconds} s of the same arrivals; {os.path.basename(run.args.model)}, {ledger.device()}, load average "
             f"{min(loads):.1f} to {max(loads):.1f}.")
     run.say()
     run.say("| load | requests | gap p50 plan / real | gap p99 | TTFT p50 | TTFT p99 | worst error |")
