@@ -67,12 +67,13 @@ static void survey_decode(work_t *w) {
         magic[cnt] = (UINT64_C(1) << 32) / len + 1;
         w->decode_try[cnt++] = (decode_try_t){.len = len};
     }
-    for (uint32_t s = w->begin[TDM_KIND_DECODE]; s < w->end[TDM_KIND_DECODE]; s++) {
-        uint64_t kv = w->seq[s].kv_cnt;
-        for (uint32_t i = 0; i < cnt; i++) {
-            w->decode_try[i].item_cnt +=
-                (uint32_t)((kv + w->decode_try[i].len - 1) * magic[i] >> 32);
+    for (uint32_t i = 0; i < cnt; i++) {
+        uint64_t len = w->decode_try[i].len;
+        uint32_t item = 0;
+        for (uint32_t s = w->begin[TDM_KIND_DECODE]; s < w->end[TDM_KIND_DECODE]; s++) {
+            item += (uint32_t)((w->seq[s].kv_cnt + len - 1) * magic[i] >> 32);
         }
+        w->decode_try[i].item_cnt = item;
     }
     w->try_cnt = cnt;
 }

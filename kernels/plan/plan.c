@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kernels/plan/plan_private.h"
 
+#include <stddef.h>
 #include <string.h>
 
 #include "kernels/plan/device.h"
@@ -45,11 +46,31 @@ static uint64_t part_floats(const work_t *w, uint32_t row_cnt, uint32_t split_cn
     return (cell * (w->config->shape.head_dim + 2) + 31) / 32 * 32;
 }
 
-/* Blocks of an item of this tile. */
-static uint32_t span_of(const work_t *w, uint32_t kind, uint32_t s, const tile_t *t) {
+/* x / d is x * magic_of(d) >> 32 as long as x * d < 2^32: blocks of a tile and
+   of an item are far below. */
+static uint64_t magic_of(uint32_t d) {
+    return (UINT64_C(1) << 32) / d + 1;
+}
+
+/* How a tile is cut: `full` items of `span` blocks and, unless that leaves
+   nothing, one of `rest`. */
+typedef struct cut {
+    uint32_t span;
+    uint32_t full;
+    uint32_t rest;
+    uint32_t piece; /* items, at least one */
+} cut_t;
+
+static inline cut_t cut_of(const work_t *w, uint32_t kind, uint64_t magic, uint32_t s,
+                           const tile_t *t) {
     int is_whole = kind == TDM_KIND_PREFILL &&
                    (s < w->whole_seq || (s == w->whole_seq && t->row < w->whole_row));
-    return is_whole ? COST_MAX : w->span[kind];
+    cut_t c;
+    c.span = is_whole ? COST_MAX : w->span[kind];
+    c.full = is_whole ? t->block_cnt / COST_MAX : (uint32_t)(t->block_cnt * magic >> 32);
+    c.rest = t->block_cnt - c.full * c.span;
+    c.piece = c.full + (c.rest || c.full == 0);
+    return c;
 }
 
 /* Counts items, merges and floats of a kind into the plan and fills the
@@ -57,6 +78,7 @@ static uint32_t span_of(const work_t *w, uint32_t kind, uint32_t s, const tile_t
 static int measure(work_t *w, uint32_t kind) {
     const tdm_pod_config_t *c = w->config;
     uint32_t nhead = c->shape.nhead_kv;
+    uint64_t magic = magic_of(w->span[kind]);
     uint64_t item = 0;
     uint64_t merge = 0;
     uint64_t part = 0;
@@ -65,17 +87,14 @@ static int measure(work_t *w, uint32_t kind) {
     w->cost_max[kind] = 0;
     for (uint32_t s = w->begin[kind]; s < w->end[kind]; s++) {
         for (tile_t t = {0}; tdm_pod_tile_next(w, &w->seq[s], &t);) {
-            uint32_t span = span_of(w, kind, s, &t);
-            uint32_t full = t.block_cnt / span;
-            uint32_t rest = t.block_cnt % span;
-            uint32_t piece = full + (rest || full == 0);
-            if (full) bucket[span] += full * nhead;
-            if (rest || full == 0) bucket[rest] += nhead;
-            w->cost_max[kind] = TDM_MAX(w->cost_max[kind], full ? span : rest);
-            item += (uint64_t)piece * nhead;
-            if (piece == 1) continue;
+            cut_t cut = cut_of(w, kind, magic, s, &t);
+            if (cut.full) bucket[cut.span] += cut.full * nhead;
+            if (cut.piece > cut.full) bucket[cut.rest] += nhead;
+            w->cost_max[kind] = TDM_MAX(w->cost_max[kind], cut.full ? cut.span : cut.rest);
+            item += (uint64_t)cut.piece * nhead;
+            if (cut.piece == 1) continue;
             merge += nhead;
-            part += nhead * part_floats(w, t.row_cnt, piece);
+            part += nhead * part_floats(w, t.row_cnt, cut.piece);
         }
     }
     uint64_t before = kind == TDM_KIND_DECODE ? w->plan->item_cnt[TDM_KIND_PREFILL] : 0;
@@ -98,80 +117,92 @@ static void buckets_to_offsets(work_t *w, uint32_t kind) {
     }
 }
 
-/* The items of one piece of a tile, for all KV heads: neighbours in the
-   list, for they read the same page numbers. */
-static void place_piece(work_t *w, uint32_t kind, const tile_t *t, uint32_t s, uint32_t merge,
-                        uint32_t split) {
-    uint32_t span = span_of(w, kind, s, t);
-    uint32_t first = split * span;
-    uint32_t block = TDM_MIN(span, t->block_cnt - first);
-    uint32_t nhead = w->config->shape.nhead_kv;
-    tdm_pod_item_t *to = w->item[kind] + w->bucket[kind][block];
-    tdm_pod_item_t it = {.seq = s,
-                         .row = t->row,
-                         .row_cnt = t->row_cnt,
-                         .kv_begin = first * KEY_BLOCK,
-                         .kv_end = TDM_MIN((first + block) * KEY_BLOCK, t->kv_cnt),
-                         .merge = merge,
-                         .split = split};
-    w->bucket[kind][block] += nhead;
-    uint32_t step = merge != TDM_POD_NO_MERGE; /* each head has a merge of its own */
-    for (uint32_t h = 0; h < nhead; h++) {
-        to[h] = it;
-        it.head_kv++;
-        it.merge += step;
+/* Half an item, written at a stroke: most of a plan's time is such stores. */
+typedef uint32_t half_t __attribute__((vector_size(16)));
+_Static_assert(sizeof(tdm_pod_item_t) == 2 * sizeof(half_t) &&
+                   offsetof(tdm_pod_item_t, head_kv) == 12 &&
+                   offsetof(tdm_pod_item_t, kv_begin) == 16 &&
+                   offsetof(tdm_pod_item_t, merge) == 24,
+               "an item is seq, row, row_cnt, head_kv; kv_begin, kv_end, merge, split");
+
+/* Pieces [from, to) of a tile.  Their items for all KV heads are neighbours
+   in the list, for they read the same page numbers. */
+static void place_pieces(work_t *w, uint32_t kind, uint32_t s, const tile_t *t, const cut_t *cut,
+                         uint32_t merge, uint32_t from, uint32_t to) {
+    const uint32_t nhead = w->config->shape.nhead_kv;
+    const half_t next_head = {0, 0, 0, 1};
+    const half_t next_merge = {0, 0, merge != TDM_POD_NO_MERGE, 0}; /* each head has its own */
+    for (uint32_t i = from; i < to; i++) {
+        uint32_t *off = &w->bucket[kind][i < cut->full ? cut->span : cut->rest];
+        uint32_t begin = i * cut->span * KEY_BLOCK;
+        uint32_t end = i < cut->full ? begin + cut->span * KEY_BLOCK : t->kv_cnt;
+        half_t rows = {s, t->row, t->row_cnt, 0};
+        half_t keys = {begin, TDM_MIN(end, t->kv_cnt), merge, i};
+        tdm_pod_item_t *item = w->item[kind] + *off;
+        *off += nhead;
+        for (uint32_t h = 0; h < nhead; h++) {
+            memcpy(&item[h].seq, &rows, sizeof rows);
+            memcpy(&item[h].kv_begin, &keys, sizeof keys);
+            rows += next_head;
+            keys += next_merge;
+        }
     }
 }
 
-static uint32_t piece_cnt(const work_t *w, uint32_t kind, uint32_t s, const tile_t *t) {
-    uint32_t span = span_of(w, kind, s, t);
-    return TDM_MAX((t->block_cnt + span - 1) / span, 1u);
+/* The merges of a tile's pieces, one for each KV head; returns the first's
+   number, TDM_POD_NO_MERGE where the tile is one piece. */
+static uint32_t place_merges(work_t *w, const tile_t *t, const cut_t *cut) {
+    if (cut->piece == 1) return TDM_POD_NO_MERGE;
+    uint32_t nhead = w->config->shape.nhead_kv;
+    uint32_t first = w->merge_cnt;
+    uint64_t floats = part_floats(w, t->row_cnt, cut->piece);
+    tdm_pod_merge_t merge = {
+        .part_off = w->part_float_cnt, .split_cnt = cut->piece, .row_cnt = t->row_cnt};
+    for (uint32_t h = 0; h < nhead; h++) {
+        w->merge[first + h] = merge;
+        merge.part_off += floats;
+    }
+    w->plan->split_cnt += (cut->piece - 1) * nhead;
+    w->merge_cnt += nhead;
+    w->part_float_cnt = merge.part_off;
+    return first;
 }
 
-/* The merges of a sequence's tiles, in tile order; returns the most pieces
-   that one of them has. */
-static uint32_t place_merges(work_t *w, uint32_t kind, uint32_t s) {
-    uint32_t nhead = w->config->shape.nhead_kv;
+/* The items of a sequence.  Pieces outside, tiles inside: items of equal
+   length stand in this order, so those that run at one time read the same
+   keys and find them in L2. */
+static void place_tiles(work_t *w, uint32_t kind, uint64_t magic, uint32_t s) {
+    uint32_t first = w->merge_cnt;
     uint32_t most = 1;
     for (tile_t t = {0}; tdm_pod_tile_next(w, &w->seq[s], &t);) {
-        uint32_t piece = piece_cnt(w, kind, s, &t);
-        most = TDM_MAX(most, piece);
-        if (piece == 1) continue;
-        w->plan->split_cnt += (piece - 1) * nhead;
-        uint64_t floats = part_floats(w, t.row_cnt, piece);
-        tdm_pod_merge_t *to = w->merge + w->merge_cnt;
-        tdm_pod_merge_t merge = {
-            .part_off = w->part_float_cnt, .split_cnt = piece, .row_cnt = t.row_cnt};
-        for (uint32_t h = 0; h < nhead; h++) {
-            to[h] = merge;
-            merge.part_off += floats;
-        }
-        w->merge_cnt += nhead;
-        w->part_float_cnt = merge.part_off;
+        cut_t cut = cut_of(w, kind, magic, s, &t);
+        most = TDM_MAX(most, cut.piece);
+        (void)place_merges(w, &t, &cut);
     }
-    return most;
+    for (uint32_t i = 0; i < most; i++) {
+        uint32_t merge = first;
+        for (tile_t t = {0}; tdm_pod_tile_next(w, &w->seq[s], &t);) {
+            cut_t cut = cut_of(w, kind, magic, s, &t);
+            int is_cut = cut.piece > 1;
+            if (i < cut.piece) {
+                place_pieces(w, kind, s, &t, &cut, is_cut ? merge : TDM_POD_NO_MERGE, i, i + 1);
+            }
+            if (is_cut) merge += w->config->shape.nhead_kv;
+        }
+    }
 }
 
-/* Pieces outside, tiles inside: items of equal length stand in this order,
-   so those that run at one time read the same keys and find them in L2. */
 static void place(work_t *w, uint32_t kind) {
+    uint64_t magic = magic_of(w->span[kind]);
+    int is_one = kind == TDM_KIND_DECODE && w->group <= w->tile_row; /* tile a sequence */
     for (uint32_t s = w->begin[kind]; s < w->end[kind]; s++) {
-        uint32_t first = w->merge_cnt;
-        uint32_t most = place_merges(w, kind, s);
         tile_t t = {0};
-        int is_one = kind == TDM_KIND_DECODE && w->group <= w->tile_row;
-        if (is_one && tdm_pod_tile_next(w, &w->seq[s], &t)) { /* one tile */
-            uint32_t merge = most > 1 ? first : TDM_POD_NO_MERGE;
-            for (uint32_t i = 0; i < most; i++) place_piece(w, kind, &t, s, merge, i);
-            continue;
-        }
-        for (uint32_t i = 0; i < most; i++) {
-            uint32_t merge = first;
-            for (t = (tile_t){0}; tdm_pod_tile_next(w, &w->seq[s], &t);) {
-                uint32_t piece = piece_cnt(w, kind, s, &t);
-                if (i < piece) place_piece(w, kind, &t, s, piece > 1 ? merge : TDM_POD_NO_MERGE, i);
-                if (piece > 1) merge += w->config->shape.nhead_kv;
-            }
+        if (!is_one) {
+            place_tiles(w, kind, magic, s);
+        } else if (tdm_pod_tile_next(w, &w->seq[s], &t)) {
+            cut_t cut = cut_of(w, kind, magic, s, &t);
+            uint32_t merge = place_merges(w, &t, &cut);
+            place_pieces(w, kind, s, &t, &cut, merge, 0, cut.piece);
         }
     }
 }
@@ -295,20 +326,24 @@ static uint64_t hash_step(uint64_t h, uint64_t v) {
 /* Four lanes, for a step waits for the one before it. */
 static uint64_t hash_words(uint64_t h, const void *data, uint64_t sz) {
     const uint8_t *at = data;
-    uint64_t lane[4] = {h, h + 1, h + 2, h + 3};
+    uint64_t h1 = h + 1;
+    uint64_t h2 = h + 2;
+    uint64_t h3 = h + 3;
     uint64_t i = 0;
-    for (; i + sizeof lane <= sz; i += sizeof lane) {
+    for (; i + 32 <= sz; i += 32) {
         uint64_t v[4];
         memcpy(v, at + i, sizeof v);
-        for (uint32_t k = 0; k < 4; k++) lane[k] = hash_step(lane[k], v[k]);
+        h = hash_step(h, v[0]);
+        h1 = hash_step(h1, v[1]);
+        h2 = hash_step(h2, v[2]);
+        h3 = hash_step(h3, v[3]);
     }
     for (; i + 4 <= sz; i += 4) {
         uint32_t v;
         memcpy(&v, at + i, sizeof v);
-        lane[0] = hash_step(lane[0], v);
+        h = hash_step(h, v);
     }
-    for (uint32_t k = 1; k < 4; k++) lane[0] = hash_step(lane[0], lane[k]);
-    return lane[0];
+    return hash_step(hash_step(hash_step(h, h1), h2), h3);
 }
 
 static uint32_t policy_of(uint32_t policy) {
