@@ -128,7 +128,8 @@ static __device__ __forceinline__ void intra_prefill_begin(const pod_args_t &a, 
     prefill_begin(p.rows, blob.head, seq, it);
     if (p.tok < p.kv_end) {
         prefill_load_q<TR>(a, blob.head, seq, it, smem);
-        prefill_load_kv<TR, PREFILL_K | PREFILL_V>(a, p.paged, p.tok, smem + TR::Q_SZ,
+        prefill_load_kv<TR, PREFILL_K | PREFILL_V>(a, p.paged, p.tok, p.paged.page_of(p.tok),
+                                                   smem + TR::Q_SZ,
                                                    smem + TR::Q_SZ + TR::STAGE * TR::KV_SZ);
     }
     ptx_cp_async_commit();
@@ -152,8 +153,9 @@ static __device__ __forceinline__ void intra_prefill_step(const pod_args_t &a,
         prefill_barrier<TR>();
         const uint32_t other = p.stage ^ TR::KV_SZ;
         if (p.tok + TR::KEY < p.kv_end) {
-            prefill_load_kv<TR, PREFILL_K | PREFILL_V>(a, p.paged, p.tok + TR::KEY, sK + other,
-                                                       sV + other);
+            const uint32_t tok = p.tok + TR::KEY;
+            prefill_load_kv<TR, PREFILL_K | PREFILL_V>(a, p.paged, tok, p.paged.page_of(tok),
+                                                       sK + other, sV + other);
         }
         ptx_cp_async_commit();
         if (p.tok + TR::KEY > p.rows.limit_min) {

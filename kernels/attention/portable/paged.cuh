@@ -21,6 +21,9 @@ struct pod_paged {
         return offset_in<DIM>(page_of(tok), tok);
     }
 
+    // Whether n tokens, from a multiple of n on, lie behind each other.
+    __device__ __forceinline__ bool is_one_page(uint32_t n) const { return (1u << page_lg) >= n; }
+
     // Its two halves, for a caller that asks for the page ahead of time.
     __device__ __forceinline__ uint32_t page_of(uint32_t tok) const {
         return tok < kv_cnt ? __ldg(table + (tok >> page_lg)) : 0;

@@ -60,30 +60,34 @@ static __device__ __forceinline__ void prefill_load_q(const pod_args_t &a,
 enum { PREFILL_K = 1, PREFILL_V = 2 };
 
 // Copies keys [tok, tok + KEY) of the parts; those past kv_cnt become
-// zeros, so that a weight of 0 never meets a NaN.
+// zeros, so that a weight of 0 never meets a NaN.  page is tok's: the caller
+// has asked for it ahead of time, for its latency would show.
 template <class TR, int PART>
 static __device__ __forceinline__ void prefill_load_kv(const pod_args_t &a, const pod_paged &paged,
-                                                       uint32_t tok, uint32_t sK, uint32_t sV) {
+                                                       uint32_t tok, uint32_t page, uint32_t sK,
+                                                       uint32_t sV) {
     constexpr int STEP = TR::THREAD / TR::CHUNK; // rows of one pass, 8 or 16
     const auto *k = static_cast<const typename TR::elem *>(a.layer.k_pool);
     const auto *v = static_cast<const typename TR::elem *>(a.layer.v_pool);
     uint32_t chunk = threadIdx.x % TR::CHUNK;
     uint32_t r0 = threadIdx.x / TR::CHUNK;
     uint32_t at = r0 * TR::ROW_SZ + ((chunk ^ (r0 & 7)) << 4); // r0 & 7 is that of all its rows
+    auto copy = [&](int r, uint64_t off) {
+        int is_written = tok + r + r0 < paged.kv_cnt;
+        if (PART & PREFILL_K) ptx_cp_async_16(sK + at + r * TR::ROW_SZ, k + off, is_written);
+        if (PART & PREFILL_V) ptx_cp_async_16(sV + at + r * TR::ROW_SZ, v + off, is_written);
+    };
+    if (paged.is_one_page(TR::KEY)) {
+        uint64_t off = paged.offset_in<TR::DIM>(page, tok) + r0 * TR::DIM + chunk * 8;
 #pragma unroll
-    for (int g = 0; g < TR::KEY / 16; g++) {
-        uint64_t off = paged.offset<TR::DIM>(tok + g * 16) + r0 * TR::DIM + chunk * 8;
+        for (int r = 0; r < TR::KEY; r += STEP) copy(r, off + r * TR::DIM);
+        return;
+    }
 #pragma unroll
-        for (int i = 0; i < 16; i += STEP) {
-            int r = g * 16 + i;
-            int is_written = tok + r + r0 < paged.kv_cnt;
-            if (PART & PREFILL_K) {
-                ptx_cp_async_16(sK + at + r * TR::ROW_SZ, k + off + i * TR::DIM, is_written);
-            }
-            if (PART & PREFILL_V) {
-                ptx_cp_async_16(sV + at + r * TR::ROW_SZ, v + off + i * TR::DIM, is_written);
-            }
-        }
+    for (int g = 0; g < TR::KEY; g += 16) {
+        uint64_t off = paged.offset<TR::DIM>(tok + g) + r0 * TR::DIM + chunk * 8;
+#pragma unroll
+        for (int i = 0; i < 16; i += STEP) copy(g + i, off + i * TR::DIM);
     }
 }
 
@@ -313,12 +317,13 @@ static __device__ __forceinline__ void prefill_run(const pod_args_t &a, uint32_t
         if (tok < kv_end) {
             constexpr int FIRST = TR::STAGE > 1 ? PREFILL_K | PREFILL_V : PREFILL_K;
             prefill_load_q<TR>(a, blob.head, seq, it, sQ);
-            prefill_load_kv<TR, FIRST>(a, paged, tok, sK, sV);
+            prefill_load_kv<TR, FIRST>(a, paged, tok, paged.page_of(tok), sK, sV);
         }
     }
     ptx_cp_async_commit();
 
     uint32_t stage = 0;
+    uint32_t page = TR::STAGE > 1 ? paged.page_of(tok + TR::KEY) : 0; // asked for a tile ahead
     for (; tok < kv_end; tok += TR::KEY) {
         const bool is_more = tok + TR::KEY < kv_end;
         ptx_cp_async_wait<0>();
@@ -326,11 +331,12 @@ static __device__ __forceinline__ void prefill_run(const pod_args_t &a, uint32_t
         if constexpr (TR::STAGE > 1) {
             uint32_t other = stage ^ TR::KV_SZ;
             if (is_more) {
-                prefill_load_kv<TR, PREFILL_K | PREFILL_V>(a, paged, tok + TR::KEY, sK + other,
-                                                           sV + other);
+                prefill_load_kv<TR, PREFILL_K | PREFILL_V>(a, paged, tok + TR::KEY, page,
+                                                           sK + other, sV + other);
+                page = paged.page_of(tok + 2 * TR::KEY);
             }
         } else {
-            prefill_load_kv<TR, PREFILL_V>(a, paged, tok, sK, sV);
+            prefill_load_kv<TR, PREFILL_V>(a, paged, tok, paged.page_of(tok), sK, sV);
         }
         ptx_cp_async_commit();
 
@@ -340,7 +346,10 @@ static __device__ __forceinline__ void prefill_run(const pod_args_t &a, uint32_t
         if constexpr (TR::STAGE == 1) {
             ptx_cp_async_wait<0>();
             prefill_barrier<TR>();
-            if (is_more) prefill_load_kv<TR, PREFILL_K>(a, paged, tok + TR::KEY, sK, sV);
+            if (is_more) {
+                prefill_load_kv<TR, PREFILL_K>(a, paged, tok + TR::KEY,
+                                               paged.page_of(tok + TR::KEY), sK, sV);
+            }
             ptx_cp_async_commit();
         }
         if (tok + TR::KEY > w.limit_min) prefill_mask<TR>(s, a, index, tok);

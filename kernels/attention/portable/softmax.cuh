@@ -5,17 +5,23 @@
 // The running softmax of the two rows that a lane shares with its quad in
 // a 16-row tile: rows lane / 4 and lane / 4 + 8.
 //
-// m is the row's maximum so far in base-2 logarithm units, l this lane's
-// share of the sum.  A row that has seen nothing has m = -inf, l = 0.
+// m is what the row's weights are taken against, in base-2 logarithm units,
+// l this lane's share of the sum.  m follows the row's maximum, but only when
+// that has grown by more than POD_SOFTMAX_SLACK: sums are multiplied less
+// often, and a weight is 2^POD_SOFTMAX_SLACK at most, which half precision
+// holds with the same relative error.  A row that has seen nothing has
+// m = -inf, l = 0.
 
 #include <math_constants.h>
 
 #include "kernels/ptx/special.cuh"
 
+#define POD_SOFTMAX_SLACK 8.0f
+
 // Turns the scores s into weights 2^(s * scale_lg2 - m), and stores in
 // fix[] what earlier sums must be multiplied by.  Returns whether any row
-// of the warp moved its maximum; where none did, fix is 1 and multiplying
-// would change no bit.
+// of the warp moved its m; where none did, fix is 1 and multiplying would
+// change no bit.
 template <int NT>
 static __device__ __forceinline__ int pod_softmax_step(float (&s)[NT][4], float (&m)[2],
                                                        float (&l)[2], float (&fix)[2],
@@ -28,7 +34,8 @@ static __device__ __forceinline__ int pod_softmax_step(float (&s)[NT][4], float 
         for (int n = 0; n < NT; n++) top = fmaxf(top, fmaxf(s[n][2 * h], s[n][2 * h + 1]));
         top = fmaxf(top, __shfl_xor_sync(~0u, top, 1));
         top = fmaxf(top, __shfl_xor_sync(~0u, top, 2));
-        float now = fmaxf(m[h], top * scale_lg2);
+        float now = top * scale_lg2;
+        if (!(now > m[h] + POD_SOFTMAX_SLACK)) now = m[h];
         is_moved |= now != m[h];
         float base = now == -CUDART_INF_F ? 0.0f : now;
         fix[h] = ptx_ex2(m[h] - base);
