@@ -90,20 +90,14 @@ uint32_t tdm_dummy_syllable(uint32_t id, char out[4]) {
 /* fill_matrix draws uniform weights of standard deviation 1/sqrt(cols), so
    that activations keep their size from layer to layer: int16 draws times
    a scale, four to a step of the generator.  cnt is a multiple of four. */
-static void fill_matrix(tdm_rng_t *rng, uint64_t cnt, uint64_t cols, tdm_bf16_t *dst) {
-    float scale = sqrtf(3.0f / (float)cols) / 32768.0f;
+static void fill_matrix(uint64_t begin, uint64_t cnt, uint64_t cols, tdm_bf16_t *dst) {
+    float scale = tdm_dummy_scale(cols);
     TDM_CHECK(cnt % 4 == 0);
     for (uint64_t i = 0; i < cnt; i += 4) {
-        uint64_t bits = tdm_rng_next(rng);
-        dst[i] = tdm_bf16_from_f32((float)(int16_t)(bits & 0xffff) * scale);
-        dst[i + 1] = tdm_bf16_from_f32((float)(int16_t)(bits >> 16 & 0xffff) * scale);
-        dst[i + 2] = tdm_bf16_from_f32((float)(int16_t)(bits >> 32 & 0xffff) * scale);
-        dst[i + 3] = tdm_bf16_from_f32((float)(int16_t)(bits >> 48) * scale);
+        uint64_t bits = tdm_dummy_bits(begin, i / 4);
+        for (uint32_t k = 0; k < 4; k++)
+            dst[i + k] = tdm_bf16_from_f32(tdm_dummy_value(bits, k, scale));
     }
-}
-
-static int prints(uint64_t id) {
-    return (id >= 0x20 && id < 0x7f) || id >= TDM_DUMMY_SYLLABLE;
 }
 
 tdm_status_t tdm_dummy_fill(const tdm_shape_t *shape, uint64_t seed, tdm_arena_t *arena,
@@ -119,14 +113,13 @@ tdm_status_t tdm_dummy_fill(const tdm_shape_t *shape, uint64_t seed, tdm_arena_t
         if (!dst)
             return tdm_error_set(err, TDM_ERR_NOMEM, "model: the arena ends at tensor %s",
                                  item.name);
-        tdm_rng_t rng = {tdm_rng_at(seed, i)};
         if (item.kind == TDM_ITEM_NORM)
             for (uint64_t k = 0; k < item.cols; k++) ((float *)dst)[k] = 1.0f;
         else
-            fill_matrix(&rng, item.rows * item.cols, item.cols, dst);
+            fill_matrix(tdm_rng_at(seed, i), item.rows * item.cols, item.cols, dst);
         if (item.kind == TDM_ITEM_HEAD)
             for (uint64_t id = 0; id < item.rows; id++)
-                if (!prints(id))
+                if (!tdm_dummy_prints(id))
                     memset((tdm_bf16_t *)dst + id * item.cols, 0, item.cols * sizeof(tdm_bf16_t));
         done_sz = TDM_MIN(done_sz + item.sz, total_sz);
         if (progress) progress(ctx, done_sz, total_sz);

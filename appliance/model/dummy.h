@@ -16,6 +16,7 @@
    untied and zero for ids that do not print, so greedy text is printable,
    varied, and never ends by itself. */
 
+#include "appliance/abi/dummy.h"
 #include "appliance/abi/model.h"
 #include "appliance/base/arena.h"
 #include "appliance/base/status.h"
@@ -23,13 +24,10 @@
 
 TDM_BEGIN_DECLS
 
-#define TDM_DUMMY_BOS      256 /* begin of text */
-#define TDM_DUMMY_EOS      257 /* end of text */
-#define TDM_DUMMY_START    258 /* <|im_start|> */
-#define TDM_DUMMY_END      259 /* <|im_end|> */
-#define TDM_DUMMY_SYLLABLE 260 /* first syllable */
-
-#define TDM_DUMMY_SEED UINT64_C(0x7a4de3)
+#define TDM_DUMMY_BOS   256 /* begin of text */
+#define TDM_DUMMY_EOS   257 /* end of text */
+#define TDM_DUMMY_START 258 /* <|im_start|> */
+#define TDM_DUMMY_END   259 /* <|im_end|> */
 
 /* tdm_dummy_shape: NOT_FOUND, listing the names, for an unknown one. */
 TDM_MUST_USE tdm_status_t tdm_dummy_shape(const char *name, tdm_shape_t *shape, tdm_error_t *err);

@@ -5,6 +5,7 @@
 #include "kernels/cpu/cpu_private.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/rope.h"
+#include "kernels/engine/check.h"
 
 #include <string.h>
 #include <unistd.h>
@@ -14,52 +15,6 @@
    takes the core from the one that works. */
 #define SPIN_US         200u
 #define SPIN_CROWDED_US 5u
-
-/* Widths past this are no model; it keeps every product below 2^63. */
-#define WIDTH_MAX (1u << 22)
-#define HEAD_MAX  (1u << 14)
-
-static tdm_status_t check_config(const tdm_backend_config_t *c, tdm_error_t *err) {
-    if (c->kv_page_cnt == 0 || c->kv_page_cnt == UINT32_MAX)
-        return tdm_error_set(err, TDM_ERR_INVAL, "kv_page_cnt %u", c->kv_page_cnt);
-    if (c->kv_dtype >= TDM_KV_DTYPE_CNT)
-        return tdm_error_set(err, TDM_ERR_INVAL, "kv_dtype %u", c->kv_dtype);
-    if (c->seq_max == 0 || c->seq_max > TDM_SEQ_MAX)
-        return tdm_error_set(err, TDM_ERR_INVAL, "seq_max %u, limit %d", c->seq_max, TDM_SEQ_MAX);
-    if (c->token_max == 0 || c->token_max > TDM_PLAN_TOKEN_MAX)
-        return tdm_error_set(err, TDM_ERR_INVAL, "token_max %u, limit %d", c->token_max,
-                             TDM_PLAN_TOKEN_MAX);
-    if (c->context_max == 0 || c->context_max > TDM_CONTEXT_MAX)
-        return tdm_error_set(err, TDM_ERR_INVAL, "context_max %u, limit %d", c->context_max,
-                             TDM_CONTEXT_MAX);
-    if (c->sm_cnt == 0 || c->sm_cnt > TDM_SM_MAX)
-        return tdm_error_set(err, TDM_ERR_INVAL, "sm_cnt %u, limit %d", c->sm_cnt, TDM_SM_MAX);
-    return TDM_OK;
-}
-
-static tdm_status_t check_shape(const tdm_shape_t *s, tdm_error_t *err) {
-    if (s->layer_cnt == 0 || s->layer_cnt > TDM_LAYER_MAX)
-        return tdm_error_set(err, TDM_ERR_INVAL, "model: %u layers", s->layer_cnt);
-    if (s->hidden == 0 || s->hidden > WIDTH_MAX || s->ffn == 0 || s->ffn > WIDTH_MAX)
-        return tdm_error_set(err, TDM_ERR_INVAL, "model: hidden %u, ffn %u", s->hidden, s->ffn);
-    if (s->vocab == 0 || s->vocab > TDM_VOCAB_MAX)
-        return tdm_error_set(err, TDM_ERR_INVAL, "model: vocabulary of %u", s->vocab);
-    if (s->nhead_kv == 0 || s->nhead_q > HEAD_MAX || s->nhead_q == 0 ||
-        s->nhead_q % s->nhead_kv != 0)
-        return tdm_error_set(err, TDM_ERR_INVAL, "model: %u heads over %u KV heads", s->nhead_q,
-                             s->nhead_kv);
-    if (s->head_dim == 0 || s->head_dim % 2 != 0 || s->head_dim > TDM_HEAD_DIM_MAX)
-        return tdm_error_set(err, TDM_ERR_INVAL, "model: head_dim %u", s->head_dim);
-    if (s->rope_kind > TDM_ROPE_LLAMA3)
-        return tdm_error_set(err, TDM_ERR_UNSUPPORTED, "model: rope_kind %u", s->rope_kind);
-    if (!(s->rms_eps >= 0.0f) || !(s->rope_theta > 0.0f))
-        return tdm_error_set(err, TDM_ERR_INVAL, "model: rms_eps or rope_theta");
-    if (s->rope_kind != TDM_ROPE_PLAIN && !(s->rope_factor > 0.0f))
-        return tdm_error_set(err, TDM_ERR_INVAL, "model: rope_factor");
-    if (s->rope_kind == TDM_ROPE_LLAMA3 && !(s->rope_high_freq_factor > s->rope_low_freq_factor))
-        return tdm_error_set(err, TDM_ERR_INVAL, "model: rope frequency factors");
-    return TDM_OK;
-}
 
 /* parts_t: the configs of what the backend is made of, checked. */
 typedef struct parts {
@@ -71,9 +26,11 @@ typedef struct parts {
 static tdm_status_t make_parts(const tdm_shape_t *s, const tdm_backend_config_t *c, parts_t *p,
                                tdm_error_t *err) {
     memset(p, 0, sizeof *p);
-    tdm_status_t st = check_config(c, err);
-    if (st == TDM_OK) st = check_shape(s, err);
-    if (st == TDM_OK) st = tdm_cpu_isa_resolve(c->cpu_isa, &p->isa, err);
+    tdm_status_t st = tdm_engine_check(s, c, err);
+    if (st != TDM_OK) return st;
+    if (c->sm_cnt == 0 || c->sm_cnt > TDM_SM_MAX)
+        return tdm_error_set(err, TDM_ERR_INVAL, "sm_cnt %u, limit %d", c->sm_cnt, TDM_SM_MAX);
+    st = tdm_cpu_isa_resolve(c->cpu_isa, &p->isa, err);
     if (st != TDM_OK) return st;
     tdm_kv_layout_t kv = {.page_cnt = c->kv_page_cnt,
                           .nhead_kv = s->nhead_kv,

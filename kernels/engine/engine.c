@@ -10,18 +10,24 @@
 struct tdm_engine {
     tdm_engine_config_t config;
     tdm_slots_t *slots;
-    tdm_worklist_t *list;
+    tdm_worklist_t *list;    /* NULL where ops->begin plans */
+    tdm_attn_seq_t *seq;     /* [slice max + seq_max], the list's where there is one */
     tdm_engine_row_t *row;   /* [token_max + seq_max] */
     uint32_t *wanted;        /* [slice max + seq_max] rows that sample, plan order */
-    tdm_sample_in_t *in;     /* [logits_max] */
+    tdm_sample_in_t *in;     /* as wanted */
     tdm_sample_out_t *drawn; /* [logits_max] */
     tdm_engine_iter_t it;
-    uint32_t wanted_cnt;
 };
 
 typedef struct layout {
     uint64_t slots, list, row, wanted, in, drawn, end;
 } layout_t;
+
+/* What plans the attention: the work list, or room for its sequences. */
+static uint64_t list_sz(const tdm_engine_config_t *c) {
+    if (!c->ops->begin) return tdm_worklist_footprint(&c->worklist);
+    return ((uint64_t)TDM_PLAN_SLICE_MAX + c->slots.seq_max) * sizeof(tdm_attn_seq_t);
+}
 
 static layout_t lay_out(const tdm_engine_config_t *c) {
     layout_t l;
@@ -29,10 +35,10 @@ static layout_t lay_out(const tdm_engine_config_t *c) {
     uint64_t wanted_max = (uint64_t)TDM_PLAN_SLICE_MAX + c->slots.seq_max;
     l.slots = tdm_size_align(sizeof(tdm_engine_t), TDM_CACHE_LINE);
     l.list = tdm_size_align(l.slots + tdm_slots_footprint(&c->slots), TDM_CACHE_LINE);
-    l.row = tdm_size_align(l.list + tdm_worklist_footprint(&c->worklist), TDM_CACHE_LINE);
+    l.row = tdm_size_align(l.list + list_sz(c), TDM_CACHE_LINE);
     l.wanted = tdm_size_align(l.row + row_max * sizeof(tdm_engine_row_t), TDM_CACHE_LINE);
     l.in = tdm_size_align(l.wanted + wanted_max * sizeof(uint32_t), TDM_CACHE_LINE);
-    l.drawn = tdm_size_align(l.in + c->logits_max * sizeof(tdm_sample_in_t), TDM_CACHE_LINE);
+    l.drawn = tdm_size_align(l.in + wanted_max * sizeof(tdm_sample_in_t), TDM_CACHE_LINE);
     l.end = tdm_size_align(l.drawn + c->logits_max * sizeof(tdm_sample_out_t), TDM_CACHE_LINE);
     return l;
 }
@@ -47,7 +53,12 @@ tdm_engine_t *tdm_engine_init(void *mem, const tdm_engine_config_t *config) {
     tdm_engine_t *e = (tdm_engine_t *)mem;
     e->config = *config;
     e->slots = tdm_slots_init(base + l.slots, &config->slots);
-    e->list = tdm_worklist_init(base + l.list, &config->worklist);
+    if (config->ops->begin) {
+        e->seq = (tdm_attn_seq_t *)(void *)(base + l.list);
+    } else {
+        e->list = tdm_worklist_init(base + l.list, &config->worklist);
+        e->seq = tdm_worklist_seq(e->list);
+    }
     e->row = (tdm_engine_row_t *)(void *)(base + l.row);
     e->wanted = (uint32_t *)(void *)(base + l.wanted);
     e->in = (tdm_sample_in_t *)(void *)(base + l.in);
@@ -55,12 +66,19 @@ tdm_engine_t *tdm_engine_init(void *mem, const tdm_engine_config_t *config) {
     return e;
 }
 
+static tdm_sample_in_t question(const tdm_engine_t *e, uint32_t row) {
+    const tdm_slot_t *slot = tdm_slots_at(e->slots, e->row[row].slot);
+    return (tdm_sample_in_t){.sampling = &slot->sampling,
+                             .history = tdm_slots_history(e->slots, e->row[row].slot),
+                             .pos = slot->next_pos,
+                             .prompt_cnt = slot->prompt_cnt};
+}
+
 /* gather turns slices and decodes into rows and attention sequences, and
    notes which rows sample.  The slots have been moved past the inputs. */
 static void gather(tdm_engine_t *e, const tdm_plan_t *plan) {
-    tdm_attn_seq_t *seq = tdm_worklist_seq(e->list);
-    uint32_t row = 0;
-    e->wanted_cnt = 0;
+    tdm_attn_seq_t *seq = e->seq;
+    uint32_t row = 0, wanted_cnt = 0;
     for (uint32_t i = 0; i < plan->slice_cnt; i++) {
         const tdm_plan_slice_t *c = &plan->slice[i];
         seq[i] =
@@ -68,7 +86,7 @@ static void gather(tdm_engine_t *e, const tdm_plan_t *plan) {
         for (uint32_t t = 0; t < c->cnt; t++)
             e->row[row++] = (tdm_engine_row_t){
                 .token = plan->token[c->token_off + t], .slot = c->slot, .pos = c->pos + t};
-        if (c->is_last) e->wanted[e->wanted_cnt++] = row - 1;
+        if (c->is_last) e->wanted[wanted_cnt++] = row - 1;
     }
     for (uint32_t i = 0; i < plan->decode_cnt; i++) {
         const tdm_plan_decode_t *d = &plan->decode[i];
@@ -79,19 +97,36 @@ static void gather(tdm_engine_t *e, const tdm_plan_t *plan) {
            the scheduler's word, one iteration later. */
         e->row[row] =
             (tdm_engine_row_t){.token = token < 0 ? 0 : token, .slot = d->slot, .pos = d->pos};
-        e->wanted[e->wanted_cnt++] = row++;
+        e->wanted[wanted_cnt++] = row++;
     }
-    e->it = (tdm_engine_iter_t){
-        .row_cnt = row,
-        .row = e->row,
-        .attn = tdm_worklist_build(e->list, plan->slice_cnt, plan->decode_cnt, plan->route),
-        .page_table = tdm_slots_pages(e->slots),
-        .table_stride = tdm_slots_stride(e->slots)};
+    for (uint32_t i = 0; i < wanted_cnt; i++) e->in[i] = question(e, e->wanted[i]);
+    e->it = (tdm_engine_iter_t){.plan = plan,
+                                .row_cnt = row,
+                                .row = e->row,
+                                .seq = seq,
+                                .wanted_cnt = wanted_cnt,
+                                .wanted = e->wanted,
+                                .in = e->in,
+                                .page_table = tdm_slots_pages(e->slots),
+                                .table_stride = tdm_slots_stride(e->slots)};
+}
+
+static void plan_attention(tdm_engine_t *e) {
+    tdm_engine_iter_t *it = &e->it;
+    if (e->config.ops->begin) {
+        e->config.ops->begin(e->config.ctx, it);
+        return;
+    }
+    it->attn =
+        tdm_worklist_build(e->list, it->plan->slice_cnt, it->plan->decode_cnt, it->plan->route);
+    it->route = it->attn->route;
+    it->reason = it->attn->reason;
 }
 
 static void walk(tdm_engine_t *e, tdm_attn_stats_t *stats) {
     const tdm_engine_ops_t *ops = e->config.ops;
     void *ctx = e->config.ctx;
+    if (e->it.is_replayed) return;
     ops->embed(ctx, &e->it);
     for (uint32_t layer = 0; layer < e->config.layer_cnt; layer++) {
         ops->qkv(ctx, &e->it, layer);
@@ -100,14 +135,6 @@ static void walk(tdm_engine_t *e, tdm_attn_stats_t *stats) {
         ops->attn_out(ctx, &e->it, layer);
         ops->ffn(ctx, &e->it, layer);
     }
-}
-
-static tdm_sample_in_t question(const tdm_engine_t *e, uint32_t row) {
-    const tdm_slot_t *slot = tdm_slots_at(e->slots, e->row[row].slot);
-    return (tdm_sample_in_t){.sampling = &slot->sampling,
-                             .history = tdm_slots_history(e->slots, e->row[row].slot),
-                             .pos = slot->next_pos,
-                             .prompt_cnt = slot->prompt_cnt};
 }
 
 static void answer(tdm_engine_t *e, uint32_t row, const tdm_sample_out_t *drawn,
@@ -127,25 +154,24 @@ static void answer(tdm_engine_t *e, uint32_t row, const tdm_sample_out_t *drawn,
 static void sample(tdm_engine_t *e, tdm_result_t *result) {
     const tdm_engine_ops_t *ops = e->config.ops;
     void *ctx = e->config.ctx;
-    for (uint32_t done = 0; done < e->wanted_cnt;) {
-        uint32_t cnt = TDM_MIN(e->wanted_cnt - done, e->config.logits_max);
+    for (uint32_t done = 0; done < e->it.wanted_cnt;) {
+        uint32_t cnt = TDM_MIN(e->it.wanted_cnt - done, e->config.logits_max);
         ops->logits(ctx, e->wanted + done, cnt);
         int64_t start_ns = tdm_clock_now_ns();
-        for (uint32_t i = 0; i < cnt; i++) e->in[i] = question(e, e->wanted[done + i]);
-        ops->sample(ctx, e->in, cnt, e->drawn);
+        ops->sample(ctx, e->in + done, cnt, e->drawn);
         for (uint32_t i = 0; i < cnt; i++)
             answer(e, e->wanted[done + i], &e->drawn[i], &result->sample[done + i]);
         result->sample_ns += tdm_clock_now_ns() - start_ns;
         done += cnt;
     }
-    result->sample_cnt = e->wanted_cnt;
+    result->sample_cnt = e->it.wanted_cnt;
 }
 
 /* why_not_fused: a hybrid iteration on another route has a reason, found
    here or brought by the plan. */
-static uint32_t why_not_fused(const tdm_plan_t *plan, const tdm_attn_plan_t *attn) {
-    if (attn->route != TDM_ROUTE_STREAMS && attn->route != TDM_ROUTE_SERIAL) return 0;
-    return attn->reason ? attn->reason : plan->reason;
+static uint32_t why_not_fused(const tdm_engine_iter_t *it) {
+    if (it->route != TDM_ROUTE_STREAMS && it->route != TDM_ROUTE_SERIAL) return 0;
+    return it->reason ? it->reason : it->plan->reason;
 }
 
 static void fill(tdm_result_t *r, const tdm_attn_stats_t *s) {
@@ -165,6 +191,25 @@ static void fill(tdm_result_t *r, const tdm_attn_stats_t *s) {
     r->sm_clock_khz = s->sm_clock_khz;
 }
 
+static tdm_status_t iterate(tdm_engine_t *e, const tdm_plan_t *plan, tdm_result_t *result,
+                            tdm_error_t *err) {
+    tdm_attn_stats_t stats = {0};
+    const tdm_engine_ops_t *ops = e->config.ops;
+    gather(e, plan);
+    plan_attention(e);
+    walk(e, &stats);
+    sample(e, result);
+    tdm_status_t st = ops->finish ? ops->finish(e->config.ctx, &e->it, &stats, err) : TDM_OK;
+    if (st != TDM_OK) {
+        result->sample_cnt = 0;
+        return st;
+    }
+    fill(result, &stats);
+    result->route = e->it.route;
+    result->reason = why_not_fused(&e->it);
+    return TDM_OK;
+}
+
 tdm_status_t tdm_engine_run(tdm_engine_t *e, const tdm_plan_t *plan, tdm_result_t *result,
                             tdm_error_t *err) {
     memset(result, 0, offsetof(tdm_result_t, sample));
@@ -180,15 +225,8 @@ tdm_status_t tdm_engine_run(tdm_engine_t *e, const tdm_plan_t *plan, tdm_result_
         return st;
     }
     tdm_slots_apply(e->slots, plan);
-    if (plan->route != TDM_ROUTE_IDLE) {
-        tdm_attn_stats_t stats = {0};
-        gather(e, plan);
-        walk(e, &stats);
-        sample(e, result);
-        fill(result, &stats);
-        result->route = e->it.attn->route;
-        result->reason = why_not_fused(plan, e->it.attn);
-    }
+    if (e->config.ops->apply) e->config.ops->apply(e->config.ctx, plan);
+    if (plan->route != TDM_ROUTE_IDLE) st = iterate(e, plan, result, err);
     result->end_ns = tdm_clock_now_ns();
-    return TDM_OK;
+    return st;
 }

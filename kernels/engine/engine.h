@@ -19,7 +19,8 @@ typedef struct tdm_engine tdm_engine_t;
 
 typedef struct tdm_engine_config {
     tdm_slots_config_t slots;
-    tdm_worklist_config_t worklist; /* checked: tdm_worklist_config_check */
+    tdm_worklist_config_t worklist; /* checked: tdm_worklist_config_check; unused where ops->begin
+                                       plans, but for sm_cnt */
     uint32_t layer_cnt;
     uint32_t logits_max; /* rows per `logits` op, >= 1 */
     const tdm_engine_ops_t *ops;

@@ -10,14 +10,17 @@
      att      [row][head][dim]  attention's output
      logits   [i][vocab]        of the rows named in the last `logits`
 
-     embed ; layers x ( qkv ; rope_append ; attention ; attn_out ; ffn ) ;
-     groups of sampled rows x ( logits ; sample )
+     apply ; begin ; embed ; layers x ( qkv ; rope_append ; attention ; attn_out ; ffn ) ;
+     groups of sampled rows x ( logits ; sample ) ; finish
 
    Rows are all prefill rows in slice order, then the decodes.  Every op
    is complete, for a following op of the same ctx, when it returns; a
    device with a queue may return early as long as it keeps that order,
-   except `sample`, which returns with the host's numbers. */
+   except `sample` and `finish`, which return with the host's numbers.
+   A device that fails keeps its error and makes the following ops do
+   nothing; `finish` tells it. */
 
+#include "appliance/base/status.h"
 #include "kernels/include/attention.h"
 #include "kernels/sample/sample.h"
 
@@ -31,14 +34,30 @@ typedef struct tdm_engine_row {
 
 /* One iteration, constant while its layers are walked. */
 typedef struct tdm_engine_iter {
+    const tdm_plan_t *plan; /* as it came, checked and applied */
     uint32_t row_cnt;
     const tdm_engine_row_t *row; /* [row_cnt] */
-    const tdm_attn_plan_t *attn;
-    const uint32_t *page_table; /* [slot][table_stride] */
+    const tdm_attn_seq_t *seq;   /* [slice_cnt + decode_cnt of the plan] */
+    uint32_t wanted_cnt;
+    const uint32_t *wanted;      /* [wanted_cnt] rows that sample, plan order */
+    const tdm_sample_in_t *in;   /* [wanted_cnt] what is asked of them, without logits */
+    const tdm_attn_plan_t *attn; /* of the engine's work list; NULL where `begin` plans */
+    const uint32_t *page_table;  /* [slot][table_stride] */
     uint32_t table_stride;
+    uint32_t route;       /* tdm_route_t that runs */
+    uint32_t reason;      /* TDM_FALLBACK_* of a downgrade, or 0 */
+    uint32_t is_replayed; /* `begin` has started all up to `logits`: the walk is left out */
 } tdm_engine_iter_t;
 
 typedef struct tdm_engine_ops {
+    /* Hears every plan, idle ones too, after the slots took it up; NULL: not
+       needed.  For a device that keeps page tables of its own. */
+    void (*apply)(void *ctx, const tdm_plan_t *plan);
+    /* For a device with a planner of its own; NULL: the engine's work list
+       plans.  Plans the attention of it->seq for the route that the plan
+       wants, sends what the iteration needs, and fills it->route,
+       it->reason and it->is_replayed. */
+    void (*begin)(void *ctx, tdm_engine_iter_t *it);
     /* residual[r] = the embedding of row r's token */
     void (*embed)(void *ctx, const tdm_engine_iter_t *it);
     /* q, k, v = projections of the normed residual */
@@ -57,6 +76,11 @@ typedef struct tdm_engine_ops {
     /* one token per row of the last `logits`; in[i].logits is the op's to
        fill in */
     void (*sample)(void *ctx, tdm_sample_in_t *in, uint32_t cnt, tdm_sample_out_t *out);
+    /* The end of an iteration, NULL where nothing is left to do: waits, adds
+       to stats what its attention did, and answers TDM_ERR_INTERNAL where
+       any op since `begin` failed. */
+    tdm_status_t (*finish)(void *ctx, const tdm_engine_iter_t *it, tdm_attn_stats_t *stats,
+                           tdm_error_t *err);
 } tdm_engine_ops_t;
 
 TDM_END_DECLS

@@ -88,6 +88,22 @@ static double total(const float *w, uint32_t cnt) {
     return lane[0];
 }
 
+/* --- units ----------------------------------------------------------- */
+
+/* What decides a draw is counted in whole units, 2^-40 of the most likely
+   token: no order of adding shows, here or on a GPU. */
+#define UNIT 0x1p40f
+
+static uint64_t units_of(float w) {
+    return (uint64_t)llrintf(w * UNIT);
+}
+
+/* past: what a part in [0, 1) of sum comes to, at least 1, at most sum. */
+static uint64_t past(double part, uint64_t sum) {
+    uint64_t goal = (uint64_t)(part * (double)sum) + 1;
+    return TDM_MIN(goal, sum);
+}
+
 /* --- what changes logits -------------------------------------------- */
 
 static void mask_stop_ids(tdm_sampler_t *s, const tdm_sample_in_t *in) {
@@ -136,38 +152,35 @@ static int32_t first_equal(const float *x, uint32_t cnt, float v) {
     return -1;
 }
 
-/* draw_by_id walks all tokens; rounding at the far end falls back to the
-   last one that has weight. */
 static int32_t draw_by_id(const tdm_sampler_t *s, float min_weight, double u) {
-    double sum = 0.0;
+    uint64_t sum = 0;
     for (uint32_t i = 0; i < s->vocab; i++)
-        if (s->weight[i] >= min_weight) sum += (double)s->weight[i];
-    double goal = u * sum, walked = 0.0;
-    int32_t last = -1;
-    for (uint32_t i = 0; i < s->vocab; i++) {
-        if (s->weight[i] <= 0.0f || s->weight[i] < min_weight) continue;
-        walked += (double)s->weight[i];
-        last = (int32_t)i;
-        if (walked > goal) break;
+        if (s->weight[i] >= min_weight) sum += units_of(s->weight[i]);
+    uint64_t goal = past(u, sum), walked = 0;
+    uint32_t i = 0;
+    for (; i + 1 < s->vocab; i++) {
+        if (s->weight[i] >= min_weight) walked += units_of(s->weight[i]);
+        if (walked >= goal) break;
     }
-    return last;
+    return (int32_t)i;
 }
 
 /* nucleus sorts as few candidates as top_p needs and says how many of
    them, highest first, it keeps.  cand[0, cnt) holds what top_k left. */
-static uint32_t nucleus(tdm_sampler_t *s, uint32_t cnt, double sum, float top_p) {
+static uint32_t nucleus(tdm_sampler_t *s, uint32_t cnt, uint64_t sum, float top_p) {
     if (top_p >= 1.0f) {
         tdm_candidate_sort(s->cand, cnt);
         return cnt;
     }
-    double goal = sum * (double)top_p;
+    uint64_t goal = (uint64_t)ceil((double)sum * (double)top_p);
+    goal = TDM_MIN(TDM_MAX(goal, 1u), sum);
     for (uint64_t want = NUCLEUS_FIRST;; want *= NUCLEUS_GROWTH) {
         uint32_t some = (uint32_t)TDM_MIN(want, (uint64_t)cnt);
         if (some < cnt) tdm_candidate_front(s->cand, cnt, some);
         tdm_candidate_sort(s->cand, some);
-        double walked = 0.0;
+        uint64_t walked = 0;
         for (uint32_t i = 0; i < some; i++) {
-            walked += (double)s->weight[tdm_candidate_id(s->cand[i])];
+            walked += units_of(s->weight[tdm_candidate_id(s->cand[i])]);
             if (walked >= goal) return i + 1;
         }
         if (some == cnt) return cnt;
@@ -178,30 +191,28 @@ static int32_t draw_filtered(tdm_sampler_t *s, const tdm_sampling_t *p, double u
     uint32_t cnt = 0;
     for (uint32_t i = 0; i < s->vocab; i++)
         if (s->weight[i] > 0.0f) s->cand[cnt++] = tdm_candidate_make(s->logit[i], i);
-    double sum = 0.0;
     if (p->top_k > 0 && (uint32_t)p->top_k < cnt) {
         tdm_candidate_front(s->cand, cnt, (uint32_t)p->top_k);
         cnt = (uint32_t)p->top_k;
-        tdm_candidate_sort(s->cand, cnt);
-        for (uint32_t i = 0; i < cnt; i++) sum += (double)s->weight[tdm_candidate_id(s->cand[i])];
-    } else {
-        sum = total(s->weight, s->vocab);
     }
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < cnt; i++) sum += units_of(s->weight[tdm_candidate_id(s->cand[i])]);
     cnt = nucleus(s, cnt, sum, p->top_p);
-    double kept = 0.0;
+    uint64_t kept = 0;
     for (uint32_t i = 0; i < cnt; i++) {
         float w = s->weight[tdm_candidate_id(s->cand[i])];
         if (w < p->min_p)
             cnt = i; /* the most likely weighs 1, so i > 0 */
         else
-            kept += (double)w;
+            kept += units_of(w);
     }
-    double goal = u * kept, walked = 0.0;
-    for (uint32_t i = 0; i + 1 < cnt; i++) {
-        walked += (double)s->weight[tdm_candidate_id(s->cand[i])];
-        if (walked > goal) return (int32_t)tdm_candidate_id(s->cand[i]);
+    uint64_t goal = past(u, kept), walked = 0;
+    uint32_t i = 0;
+    for (; i + 1 < cnt; i++) {
+        walked += units_of(s->weight[tdm_candidate_id(s->cand[i])]);
+        if (walked >= goal) break;
     }
-    return (int32_t)tdm_candidate_id(s->cand[cnt - 1]);
+    return (int32_t)tdm_candidate_id(s->cand[i]);
 }
 
 static int32_t draw(tdm_sampler_t *s, const tdm_sample_in_t *in, float top) {

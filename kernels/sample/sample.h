@@ -18,8 +18,9 @@
    comes from tdm_rng_at(seed, position of the new token).
 
    A row depends on its own arguments alone.  Exponentials are an own
-   polynomial in float32 (relative error below 2e-7), sums are double in a
-   fixed order, so bits are the same on every x86-64 and arm64 processor.
+   polynomial in float32 (relative error below 2e-7); weights are drawn by in
+   whole units of 2^-40 of the highest, so the token is the same on every
+   x86-64 and arm64 processor and on the GPU (kernels/cuda/sample.h).
 
    Ownership: scratch is the caller's, one per thread.  No allocation. */
 

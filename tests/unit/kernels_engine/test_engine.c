@@ -96,8 +96,14 @@ static void fake_sample(void *ctx, tdm_sample_in_t *in, uint32_t cnt, tdm_sample
     write_down("sample");
 }
 
-static const tdm_engine_ops_t ops = {fake_embed, fake_qkv, fake_rope,   fake_attention,
-                                     fake_out,   fake_ffn, fake_logits, fake_sample};
+static const tdm_engine_ops_t ops = {.embed = fake_embed,
+                                     .qkv = fake_qkv,
+                                     .rope_append = fake_rope,
+                                     .attention = fake_attention,
+                                     .attn_out = fake_out,
+                                     .ffn = fake_ffn,
+                                     .logits = fake_logits,
+                                     .sample = fake_sample};
 
 static int setup(void **state) {
     (void)state;
@@ -133,6 +139,89 @@ static int setup(void **state) {
     diary[0] = '\0';
     answer = 10;
     is_nan = 0;
+    return 0;
+}
+
+/* --- a device with a planner of its own ------------------------------ */
+
+static uint32_t replay, fail, applied_cnt;
+
+static void own_apply(void *ctx, const tdm_plan_t *p) {
+    (void)ctx;
+    applied_cnt += 1 + p->page_cnt;
+    write_down("apply");
+}
+
+static void own_begin(void *ctx, tdm_engine_iter_t *it) {
+    assert_ptr_equal(ctx, &answer);
+    assert_null(it->attn);
+    assert_int_equal(it->plan->iteration, plan->iteration);
+    for (uint32_t i = 0; i < it->wanted_cnt; i++) { /* known before anything runs */
+        assert_int_equal(it->in[i].pos, it->row[it->wanted[i]].pos + 1);
+        assert_non_null(it->in[i].sampling);
+    }
+    assert_int_equal(it->seq[0].slot, it->row[0].slot);
+    row_cnt = it->row_cnt;
+    memcpy(row, it->row, row_cnt * sizeof *row);
+    it->route = TDM_ROUTE_SERIAL;
+    it->reason = TDM_FALLBACK_kernel_error;
+    it->is_replayed = replay;
+    write_down("begin");
+}
+
+static void own_attention(void *ctx, const tdm_engine_iter_t *it, uint32_t layer,
+                          tdm_attn_stats_t *stats) {
+    (void)ctx;
+    (void)it;
+    (void)layer;
+    (void)stats;
+    write_down("att");
+}
+
+static tdm_status_t own_finish(void *ctx, const tdm_engine_iter_t *it, tdm_attn_stats_t *stats,
+                               tdm_error_t *err) {
+    (void)ctx;
+    (void)it;
+    write_down("finish");
+    stats->kv_read_bytes = 44;
+    return fail ? tdm_error_set(err, TDM_ERR_INTERNAL, "broken for the test") : TDM_OK;
+}
+
+static const tdm_engine_ops_t own_ops = {.apply = own_apply,
+                                         .begin = own_begin,
+                                         .embed = fake_embed,
+                                         .qkv = fake_qkv,
+                                         .rope_append = fake_rope,
+                                         .attention = own_attention,
+                                         .attn_out = fake_out,
+                                         .ffn = fake_ffn,
+                                         .logits = fake_logits,
+                                         .sample = fake_sample,
+                                         .finish = own_finish};
+
+static int setup_own(void **state) {
+    (void)state;
+    tdm_engine_config_t config = {.slots = {.seq_max = 6,
+                                            .token_max = 100,
+                                            .context_max = 128,
+                                            .kv_page_cnt = 10,
+                                            .vocab = VOCAB,
+                                            .variant_cnt = 1},
+                                  .worklist = {.sm_cnt = 132},
+                                  .layer_cnt = 1,
+                                  .logits_max = LOGITS,
+                                  .ops = &own_ops,
+                                  .ctx = &answer};
+    uint64_t sz = tdm_engine_footprint(&config);
+    void *mem = aligned_alloc(TDM_CACHE_LINE, sz);
+    plan = calloc(1, sizeof *plan);
+    result = calloc(1, sizeof *result);
+    assert_true(mem && plan && result);
+    memset(mem, 0, sz);
+    engine = tdm_engine_init(mem, &config);
+    answer = 10;
+    is_nan = 0;
+    replay = fail = applied_cnt = 0;
     return 0;
 }
 
@@ -332,8 +421,55 @@ static void a_nan_poisons_its_own_slot_only(void **state) {
     assert_true(result->sample[1].logprob == 0.0f);
 }
 
+static void a_device_may_plan_for_itself(void **state) {
+    (void)state;
+    plan->route = TDM_ROUTE_IDLE;
+    add_open(0, 3, 2);
+    run();
+    assert_string_equal(diary, "apply "); /* idle plans are heard too */
+    assert_int_equal(applied_cnt, 2);
+    plan->route = TDM_ROUTE_PREFILL_ONLY;
+    add_slice(0, 0, 2, 1);
+    run();
+    assert_string_equal(diary, "apply begin embed qkv0 rope0 att out0 ffn0 logits sample finish ");
+    assert_int_equal(result->route, TDM_ROUTE_SERIAL);
+    assert_int_equal(result->reason, TDM_FALLBACK_kernel_error);
+    assert_int_equal(result->kv_read_bytes, 44);
+    assert_int_equal(result->sm_cnt, 132);
+}
+
+static void a_replay_leaves_the_walk_out(void **state) {
+    (void)state;
+    replay = 1;
+    plan->route = TDM_ROUTE_PREFILL_ONLY;
+    add_open(0, 3, 2);
+    add_slice(0, 0, 2, 1);
+    run();
+    assert_string_equal(diary, "apply begin logits sample finish ");
+    assert_int_equal(result->sample_cnt, 1);
+}
+
+static void a_failed_device_has_no_result(void **state) {
+    (void)state;
+    tdm_error_t err = {0};
+    fail = 1;
+    plan->iteration = 5;
+    plan->route = TDM_ROUTE_PREFILL_ONLY;
+    add_open(0, 3, 2);
+    add_slice(0, 0, 2, 1);
+    diary[0] = 0;
+    assert_int_equal(tdm_engine_run(engine, plan, result, &err), TDM_ERR_INTERNAL);
+    assert_int_equal(result->sample_cnt, 0);
+    assert_int_equal(result->iteration, 5);
+    assert_string_equal(err.text, "broken for the test");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+#define OWN(f) cmocka_unit_test_setup_teardown(f, setup_own, teardown)
+        OWN(a_device_may_plan_for_itself),
+        OWN(a_replay_leaves_the_walk_out),
+        OWN(a_failed_device_has_no_result),
 #define FACT(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
         FACT(layers_are_walked_in_order),
         FACT(only_last_rows_sample),
