@@ -19,8 +19,13 @@ static tdm_status_t open_model(tdm_house_t *h, tdm_error_t *err) {
     (void)snprintf(h->model_name, sizeof h->model_name, "%s",
                    name[0] ? name : tdm_model_name(h->model));
     tdm_machine_read(&h->machine);
+    tdm_machine_ask(h->config, &h->machine);
     st = tdm_sizing_make(h->config, tdm_model_shape(h->model), &h->machine, &h->sizing, err);
     if (st != TDM_OK) return st;
+    if (h->config->exec_backend != TDM_EXEC_BACKEND_CPU) {
+        const tdm_device_t *d = &h->machine.device;
+        tdm_log(TDM_LOG_INFO, "boot", "GPU: %s", d->is_there ? d->name : d->why);
+    }
     tdm_log(TDM_LOG_INFO, "boot", "model %s, tokenizer %s, context %u, %u KV pages (%llu MiB)",
             h->model_name, tdm_tokenizer_name(h->tokenizer), h->sizing.context_max,
             h->sizing.kv_page_cnt,
@@ -75,7 +80,8 @@ static void facts(tdm_house_t *h) {
     h->pages.model_name = h->model_name;
     tdm_pages_fact(&h->pages, "version", h->version);
     tdm_pages_fact(&h->pages, "model", h->model_name);
-    tdm_pages_fact(&h->pages, "backend", h->config->exec_backend == 0 ? "cpu" : "cuda");
+    tdm_pages_fact(&h->pages, "backend",
+                   h->sizing.backend == TDM_EXEC_BACKEND_CPU ? "cpu" : "cuda");
     tdm_pages_fact(&h->pages, "poll", h->sizing.poll_mode == TDM_POLL_BUSY ? "busy" : "adaptive");
     static const char *const port[] = {"tap", "none", "af_packet", "af_xdp", "pci"};
     tdm_pages_fact(&h->pages, "port", port[h->config->port_kind]);

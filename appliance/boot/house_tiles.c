@@ -104,6 +104,7 @@ static tdm_status_t open_port(tdm_house_t *h, tdm_error_t *err) {
         .memory_mb = c->port_exception[0] ? 2 * memory_mb : memory_mb,
         .pci = c->port_kind == TDM_HOUSE_PORT_PCI ? c->port_device : NULL,
         .is_no_huge = (uint8_t)c->port_no_huge,
+        .drivers = c->port_drivers[0] ? c->port_drivers : NULL,
         .is_debug = c->log_level == TDM_LOG_DEBUG,
     };
     tdm_status_t st = tdm_port_env_start(&env, err);
@@ -301,7 +302,9 @@ static void sched_config(tdm_house_t *h, tdm_sched_sizes_t *sizes, tdm_sched_liv
     };
     (void)!getrandom(sizes->cache_key, sizeof sizes->cache_key, 0);
     tdm_live_make(c, live);
-    tdm_profile_rates_t rates = tdm_profile_cpu_rates(h->sizing.sm_cnt);
+    tdm_profile_rates_t rates = h->sizing.backend == TDM_EXEC_BACKEND_CPU
+                                    ? tdm_profile_cpu_rates(h->sizing.sm_cnt)
+                                    : tdm_profile_gpu_rates(h->machine.device.sm_cnt);
     tdm_profile_guess(tdm_model_shape(h->model), &rates, &live->profile);
     *w = (tdm_sched_tile_wires_t){
         .requests = &h->wires.requests,
@@ -328,7 +331,7 @@ static tdm_status_t sched_profile(tdm_house_t *h, tdm_sched_live_t *live, tdm_er
     if (path[0] == 0) return TDM_OK;
     h->profile = malloc(sizeof *h->profile);
     if (!h->profile) return tdm_error_set(err, TDM_ERR_NOMEM, "%s: no memory", path);
-    const char *device = tdm_sizing_device(h->config, &h->machine);
+    const char *device = tdm_sizing_device(&h->sizing, &h->machine);
     tdm_status_t st = tdm_profile_read(path, h->model_name, device[0] ? device : NULL, &set, err);
     if (st == TDM_OK) st = tdm_profile_build(&set, &live->profile, h->profile, err);
     live->profile.table = h->profile;

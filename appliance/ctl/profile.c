@@ -103,6 +103,7 @@ static tdm_status_t measure(const words_t *w, const tdm_model_t *model, tdm_prof
     tdm_profile_t guess;
     const tdm_shape_t *shape = tdm_model_shape(model);
     tdm_machine_read(&machine);
+    tdm_machine_ask(&w->config, &machine);
     tdm_status_t st = tdm_sizing_make(&w->config, shape, &machine, &sizing, err);
     if (st != TDM_OK) return st;
     /* one slot more than will serve: the prefill slot beside a full house */
@@ -110,7 +111,9 @@ static tdm_status_t measure(const words_t *w, const tdm_model_t *model, tdm_prof
     st = tdm_executor_open(&x, &w->config, &sizing, on_load, err);
     if (st != TDM_OK) return st;
     screen.shown = 0;
-    tdm_profile_rates_t rates = tdm_profile_cpu_rates(sizing.sm_cnt);
+    tdm_profile_rates_t rates = sizing.backend == TDM_EXEC_BACKEND_CPU
+                                    ? tdm_profile_cpu_rates(sizing.sm_cnt)
+                                    : tdm_profile_gpu_rates(machine.device.sm_cnt);
     tdm_profile_guess(shape, &rates, &guess);
     tdm_measure_ask_t ask = {
         .limits = {.seq_max = sizing.seq_max,
@@ -120,7 +123,7 @@ static tdm_status_t measure(const words_t *w, const tdm_model_t *model, tdm_prof
                    .vocab = shape->vocab},
         .guess = &guess,
         .budget_ns = (int64_t)w->budget_s * TDM_NS_PER_S,
-        .is_stair = w->config.exec_backend != TDM_EXEC_BACKEND_CPU,
+        .is_stair = sizing.backend != TDM_EXEC_BACKEND_CPU,
         .run = on_run,
         .plan = x.channel.plan[0],
         .result = x.channel.result[0],
@@ -128,7 +131,7 @@ static tdm_status_t measure(const words_t *w, const tdm_model_t *model, tdm_prof
         .ctx = &x,
     };
     const char *name = w->config.model_name;
-    (void)snprintf(set->device, sizeof set->device, "%s", tdm_sizing_device(&w->config, &machine));
+    (void)snprintf(set->device, sizeof set->device, "%s", tdm_sizing_device(&sizing, &machine));
     (void)snprintf(set->model, sizeof set->model, "%s", name[0] ? name : tdm_model_name(model));
     tdm_executor_build(&x, w->version, set->build, sizeof set->build);
     set->power_w = w->power_w;

@@ -3,45 +3,106 @@
    a channel on descriptors 3, 4 and 5; reads the model, makes the backend
    and serves plans until a plan or the device fails, or tandemd ends.
 
-   Exit status: 0 never; 1 the model or the backend could not be made (the
+   tandem-exec --device answers the question of appliance/exec/device.h in
+   one line and ends.
+
+   Exit status: 0 after --device; 1 the model or the backend could not be made (the
    channel says why); 2 usage; 3 a plan or the device failed. */
 
+#include "appliance/abi/dummy.h"
 #include "appliance/base/atomic.h"
 #include "appliance/base/log.h"
 #include "appliance/exec/worker.h"
 #include "appliance/model/model.h"
+#ifdef TDM_HAS_CUDA
+#include "kernels/cuda/probe.h"
+#endif
 
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+/* progress_t: where a load is on the way to ready; of a GPU the upload is the
+   second half. */
+typedef struct progress {
+    tdm_channel_t *c;
+    uint32_t from, span; /* permille */
+} progress_t;
+
 static void on_progress(void *ctx, uint64_t done, uint64_t total) {
-    tdm_channel_t *c = ctx;
-    uint32_t permille = total ? (uint32_t)(done * 1000 / total) : 0;
-    tdm_store_relaxed(&c->head->progress_permille, permille);
+    const progress_t *p = ctx;
+    uint32_t permille = p->from + (total ? (uint32_t)(done * p->span / total) : 0);
+    tdm_store_relaxed(&p->c->head->progress_permille, permille);
 }
 
-static tdm_status_t make_backend(const tdm_exec_spec_t *spec, const tdm_weights_t *weights,
-                                 tdm_backend_t **out, tdm_error_t *err) {
-    if (spec->backend == TDM_EXEC_BACKEND_CPU)
-        return tdm_backend_cpu_create(weights, &spec->config, NULL, out, err);
 #ifdef TDM_HAS_CUDA
-    return tdm_backend_cuda_create(weights, &spec->config, out, err);
+
+/* A dummy's weights are drawn on the device: its file has none. */
+static tdm_status_t make_cuda(tdm_channel_t *c, tdm_exec_spec_t *spec, tdm_backend_t **out,
+                              tdm_error_t *err) {
+    static tdm_weights_t shape_only;
+    int is_dummy = tdm_model_is_dummy(spec->model);
+    progress_t load = {c, 0, 500}, upload = {c, is_dummy ? 0 : 500, is_dummy ? 1000 : 500};
+    tdm_model_options_t options = {.flags = is_dummy ? TDM_MODEL_SHAPE_ONLY : 0,
+                                   .progress = on_progress,
+                                   .progress_ctx = &load};
+    tdm_model_t *model = NULL;
+    tdm_status_t st = tdm_model_open(spec->model, &options, &model, err);
+    if (st != TDM_OK) return st;
+    const tdm_weights_t *weights = tdm_model_weights(model);
+    if (is_dummy) {
+        spec->config.dummy_seed = TDM_DUMMY_SEED;
+        shape_only.shape = *tdm_model_shape(model);
+        weights = &shape_only;
+    }
+    st = tdm_backend_cuda_create(weights, &spec->config, on_progress, &upload, out, err);
+    tdm_model_close(model); /* the device has its copy */
+    return st;
+}
+
+static int print_device(void) {
+    tdm_cuda_probe_t probe;
+    const char *why;
+    if (tdm_cuda_probe(&probe, &why) != 0) return printf("none %s\n", why) < 0;
+    return printf("cuda sm_%d %d %llu %s\n", probe.arch, probe.sm_cnt,
+                  (unsigned long long)probe.free_sz, probe.name) < 0;
+}
+
 #else
+
+static tdm_status_t make_cuda(tdm_channel_t *c, tdm_exec_spec_t *spec, tdm_backend_t **out,
+                              tdm_error_t *err) {
+    (void)c;
+    (void)spec;
+    *out = NULL;
     return tdm_error_set(err, TDM_ERR_UNSUPPORTED,
                          "exec.backend=cuda: this build has no CUDA backend (nvcc was not found)");
+}
+
+static int print_device(void) {
+    return printf("none this build has no CUDA backend (nvcc was not found)\n") < 0;
+}
+
 #endif
+
+static tdm_status_t make_cpu(tdm_channel_t *c, const tdm_exec_spec_t *spec, tdm_model_t **model,
+                             tdm_backend_t **out, tdm_error_t *err) {
+    progress_t load = {c, 0, 1000};
+    tdm_model_options_t options = {.progress = on_progress, .progress_ctx = &load};
+    tdm_status_t st = tdm_model_open(spec->model, &options, model, err);
+    if (st != TDM_OK) return st;
+    return tdm_backend_cpu_create(tdm_model_weights(*model), &spec->config, NULL, out, err);
 }
 
 static int serve(tdm_channel_t *c) {
     tdm_error_t err = {0};
-    tdm_model_t *model = NULL;
+    tdm_model_t *model = NULL; /* of the CPU, whose backend borrows the weights */
     tdm_backend_t *backend = NULL;
     tdm_exec_spec_t spec = c->head->spec;
-    tdm_model_options_t options = {.progress = on_progress, .progress_ctx = c};
-    tdm_status_t st = tdm_model_open(spec.model, &options, &model, &err);
-    if (st == TDM_OK) st = make_backend(&spec, tdm_model_weights(model), &backend, &err);
+    tdm_status_t st = spec.backend == TDM_EXEC_BACKEND_CPU
+                          ? make_cpu(c, &spec, &model, &backend, &err)
+                          : make_cuda(c, &spec, &backend, &err);
     if (st != TDM_OK) {
         tdm_worker_fail(c, &err);
         tdm_model_close(model);
@@ -55,6 +116,7 @@ static int serve(tdm_channel_t *c) {
 }
 
 int main(int argc, char **argv) {
+    if (argc == 2 && strcmp(argv[1], "--device") == 0) return print_device();
     if (argc != 5 || strcmp(argv[1], "--channel") != 0) {
         fprintf(stderr, "tandem-exec is started by tandemd\n");
         return 2;

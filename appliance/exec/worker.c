@@ -22,6 +22,7 @@ static tdm_status_t run_one(tdm_channel_t *c, tdm_backend_t *backend, uint32_t k
     if (k >= TDM_CHANNEL_DEPTH || c->plan[k]->epoch != c->head->epoch)
         return tdm_error_set(err, TDM_ERR_CORRUPT, "plan slot %u is not of this life", k);
     tdm_status_t st = tdm_backend_run(backend, c->plan[k], c->result[k], err);
+    if (st == TDM_ERR_INTERNAL) return st; /* nothing was computed: there is no result */
     if (!tdm_lane_push(c->results, &k))
         return tdm_error_set(err, TDM_ERR_CORRUPT, "the result lane is full");
     tdm_doorbell_ring(&c->sched_bell);

@@ -13,6 +13,16 @@ tdm_profile_rates_t tdm_profile_cpu_rates(uint32_t sm_cnt) {
     };
 }
 
+tdm_profile_rates_t tdm_profile_gpu_rates(uint32_t sm_cnt) {
+    return (tdm_profile_rates_t){
+        .flops = 2.9e12 * sm_cnt,
+        .bytes = 16e9 * sm_cnt,
+        .fixed_ns = 500e3,
+        .weight_elem = 2,
+        .kv_elem = 2,
+    };
+}
+
 /* elements of all weights that every row of input passes through */
 static double linear_elems(const tdm_shape_t *s) {
     double attn = (double)s->hidden * s->head_dim * (2.0 * s->nhead_q + 2.0 * s->nhead_kv);

@@ -22,6 +22,11 @@ typedef struct tdm_profile_rates {
 /* tdm_profile_cpu_rates: a cautious core of an x86 server, sm_cnt times. */
 tdm_profile_rates_t tdm_profile_cpu_rates(uint32_t sm_cnt);
 
+/* tdm_profile_gpu_rates: a cautious SM of a data-centre GPU, sm_cnt times: half
+   of what an H200's reach in long matrix products and reads (5.9 TFLOP/s
+   and 33 GB/s each). */
+tdm_profile_rates_t tdm_profile_gpu_rates(uint32_t sm_cnt);
+
 /* tdm_profile_guess fills every row by a roofline: a hybrid row takes the
    weights once, a decode-only row is bound by bytes. */
 void tdm_profile_guess(const tdm_shape_t *shape, const tdm_profile_rates_t *rates,

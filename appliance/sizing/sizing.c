@@ -2,6 +2,7 @@
 #include "appliance/sizing/sizing.h"
 
 #include "appliance/base/size.h"
+#include "appliance/exec/supervisor.h"
 #include "appliance/sizing/cpus.h"
 
 #include <ctype.h>
@@ -54,6 +55,17 @@ void tdm_machine_read(tdm_machine_t *machine) {
     if (f) (void)fclose(f);
 }
 
+void tdm_machine_ask(const tdm_config_t *c, tdm_machine_t *machine) {
+    char program[512];
+    tdm_error_t err = {0};
+    memset(&machine->device, 0, sizeof machine->device);
+    if (c->exec_backend == TDM_EXEC_BACKEND_CPU) return;
+    if (tdm_supervisor_program(program, sizeof program, &err) != TDM_OK)
+        (void)snprintf(machine->device.why, sizeof machine->device.why, "%.150s", err.text);
+    else
+        tdm_device_ask(program, &machine->device);
+}
+
 /* Tiles that poll: net, scheduler, management and the api tiles. */
 static uint32_t tile_cnt(const tdm_config_t *c) {
     return 3 + (uint32_t)c->tile_api;
@@ -74,21 +86,62 @@ static tdm_poll_mode_t poll_mode(const tdm_config_t *c, uint32_t core_cnt, uint3
     return core_cnt >= tile_cnt(c) + sms ? TDM_POLL_BUSY : TDM_POLL_ADAPTIVE;
 }
 
+/* pick_backend turns "auto" into one or the other. */
+static tdm_status_t pick_backend(const tdm_config_t *c, const tdm_machine_t *machine, uint32_t *out,
+                                 tdm_error_t *err) {
+    *out = TDM_EXEC_BACKEND_CPU;
+    if (c->exec_backend == TDM_EXEC_BACKEND_CPU) return TDM_OK;
+    if (machine->device.is_there) {
+        *out = TDM_EXEC_BACKEND_CUDA;
+    } else if (c->exec_backend == TDM_EXEC_BACKEND_CUDA) {
+        return tdm_error_set(err, TDM_ERR_UNSUPPORTED, "exec.backend=cuda: %s",
+                             machine->device.why);
+    }
+    return TDM_OK;
+}
+
+static uint32_t pick_kv_dtype(const tdm_config_t *c, uint32_t backend) {
+    enum { AUTO, F32, BF16 };
+    if (c->exec_kv_dtype == F32) return TDM_KV_F32;
+    if (c->exec_kv_dtype == BF16) return TDM_KV_BF16;
+    return backend == TDM_EXEC_BACKEND_CUDA ? TDM_KV_BF16 : TDM_KV_F32;
+}
+
+/* What a GPU keeps besides weights and KV pages: activations, logits,
+   plans, code.  An 8B model with 8,192 prefill tokens takes 2.6 GiB; the
+   executor checks its exact budget. */
+#define GPU_WORK_SZ (UINT64_C(4) << 30)
+
+/* free_for_kv: bytes that the KV pool may take. */
+static uint64_t free_for_kv(const tdm_shape_t *s, const tdm_machine_t *machine, uint32_t backend) {
+    if (backend == TDM_EXEC_BACKEND_CPU) return machine->memory_free_sz / 4;
+    uint64_t q = (uint64_t)s->nhead_q * s->head_dim, kv = (uint64_t)s->nhead_kv * s->head_dim;
+    uint64_t layer = (2 * q + 2 * kv + 3 * (uint64_t)s->ffn) * s->hidden;
+    uint64_t head = (uint64_t)s->vocab * s->hidden * (s->is_tied ? 1 : 2);
+    uint64_t taken = 2 * (layer * s->layer_cnt + head) + GPU_WORK_SZ;
+    uint64_t usable = machine->device.free_sz / 20 * 19;
+    return usable > taken ? usable - taken : 0;
+}
+
 tdm_status_t tdm_sizing_make(const tdm_config_t *c, const tdm_shape_t *shape,
                              const tdm_machine_t *machine, tdm_sizing_t *out, tdm_error_t *err) {
-    enum { KV_F32 };
+    uint32_t backend;
+    tdm_status_t st = pick_backend(c, machine, &backend, err);
+    if (st != TDM_OK) return st;
+    uint32_t kv_dtype = pick_kv_dtype(c, backend);
     uint32_t context = c->api_context ? (uint32_t)c->api_context : shape->context;
     if (context > shape->context)
         return tdm_error_set(err, TDM_ERR_LIMIT, "api.context: %u exceeds the model's %u", context,
                              shape->context);
     context = TDM_MIN(context, (uint32_t)TDM_CONTEXT_MAX);
-    uint64_t elem_sz = c->exec_kv_dtype == KV_F32 ? 4 : 2;
+    uint64_t elem_sz = kv_dtype == TDM_KV_F32 ? 4 : 2;
     uint64_t page_sz = UINT64_C(2) * TDM_KV_PAGE_TOKENS * shape->layer_cnt * shape->nhead_kv *
                        shape->head_dim * elem_sz;
     uint64_t request_pages = tdm_ceil_div(context, TDM_KV_PAGE_TOKENS);
     uint64_t useful = request_pages * c->sched_sequences; /* more can never be held */
-    uint64_t pages = c->exec_kv_pages ? c->exec_kv_pages
-                                      : TDM_MIN(machine->memory_free_sz / 4 / page_sz, useful);
+    uint64_t pages = c->exec_kv_pages
+                         ? c->exec_kv_pages
+                         : TDM_MIN(free_for_kv(shape, machine, backend) / page_sz, useful);
     if (pages < request_pages)
         return tdm_error_set(err, TDM_ERR_LIMIT,
                              "KV pool: have %llu pages, one request of %u tokens needs %llu (%llu "
@@ -97,6 +150,8 @@ tdm_status_t tdm_sizing_make(const tdm_config_t *c, const tdm_shape_t *shape,
                              (unsigned long long)((request_pages * page_sz) >> 20));
     uint32_t sms = sm_cnt(c, machine->core_cnt);
     *out = (tdm_sizing_t){
+        .backend = backend,
+        .kv_dtype = kv_dtype,
         .sm_cnt = sms,
         .context_max = context,
         .seq_max = (uint32_t)c->sched_sequences,
@@ -107,18 +162,18 @@ tdm_status_t tdm_sizing_make(const tdm_config_t *c, const tdm_shape_t *shape,
     return TDM_OK;
 }
 
-const char *tdm_sizing_device(const tdm_config_t *c, const tdm_machine_t *machine) {
-    return c->exec_backend == TDM_EXEC_BACKEND_CPU ? machine->cpu : machine->gpu;
+const char *tdm_sizing_device(const tdm_sizing_t *sizing, const tdm_machine_t *machine) {
+    return sizing->backend == TDM_EXEC_BACKEND_CPU ? machine->cpu : machine->device.name;
 }
 
 void tdm_sizing_spec(const tdm_config_t *c, const tdm_sizing_t *sizing, tdm_exec_spec_t *spec) {
     *spec = (tdm_exec_spec_t){
-        .backend = c->exec_backend,
+        .backend = sizing->backend,
         .poll_mode = (uint32_t)sizing->poll_mode,
         .config =
             {
                 .kv_page_cnt = sizing->kv_page_cnt,
-                .kv_dtype = c->exec_kv_dtype,
+                .kv_dtype = sizing->kv_dtype,
                 .seq_max = sizing->seq_max,
                 .token_max = (uint32_t)c->sched_prefill_tokens,
                 .context_max = sizing->context_max,

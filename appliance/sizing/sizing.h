@@ -8,6 +8,7 @@
 #include "appliance/abi/model.h"
 #include "appliance/config/config.h"
 #include "appliance/exec/channel.h"
+#include "appliance/exec/device.h"
 #include "appliance/ring/poll.h"
 
 typedef struct tdm_machine {
@@ -15,9 +16,12 @@ typedef struct tdm_machine {
     uint64_t memory_free_sz; /* bytes that can be had without swapping */
     char cpu[96];            /* model name of the processor */
     char gpu[96];            /* of the first GPU; empty: the driver shows none */
+    tdm_device_t device;     /* what an executor would find; zero: not asked */
 } tdm_machine_t;
 
 typedef struct tdm_sizing {
+    uint32_t backend;       /* tdm_exec_backend_t: never "auto" */
+    uint32_t kv_dtype;      /* tdm_kv_dtype_t */
     uint32_t sm_cnt;        /* SM threads of the CPU backend */
     uint32_t context_max;   /* tokens of one request */
     uint32_t seq_max;       /* sequences with pages at once */
@@ -30,15 +34,19 @@ typedef struct tdm_sizing {
    of processor and GPU (/proc/cpuinfo, /proc/driver/nvidia). */
 void tdm_machine_read(tdm_machine_t *machine);
 
-/* tdm_sizing_make: LIMIT where the KV pool, asked for or found, does not
-   hold one request of the context; the sentence has both numbers. */
+/* tdm_machine_ask asks the executor program for its GPU where exec.backend
+   is not cpu. */
+void tdm_machine_ask(const tdm_config_t *config, tdm_machine_t *machine);
+
+/* tdm_sizing_make: UNSUPPORTED where exec.backend=cuda finds no GPU; LIMIT where the KV pool, asked
+   for or found, does not hold one request of the context; the sentence has both numbers. */
 TDM_MUST_USE tdm_status_t tdm_sizing_make(const tdm_config_t *config, const tdm_shape_t *shape,
                                           const tdm_machine_t *machine, tdm_sizing_t *out,
                                           tdm_error_t *err);
 
 /* tdm_sizing_device names what computes, as a latency profile is keyed:
-   the processor or the GPU, by exec.backend. */
-const char *tdm_sizing_device(const tdm_config_t *config, const tdm_machine_t *machine);
+   the processor or the GPU. */
+const char *tdm_sizing_device(const tdm_sizing_t *sizing, const tdm_machine_t *machine);
 
 /* tdm_sizing_spec fills what the executor process is told. */
 void tdm_sizing_spec(const tdm_config_t *config, const tdm_sizing_t *sizing, tdm_exec_spec_t *spec);

@@ -1,21 +1,241 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The GPU behind the executor's door.  It finds the device, proves that a
-   kernel of this build runs on it, and says that the model's kernels are
-   not in this build. */
+/* Life of the GPU backend: look, check, budget, take, fill, capture. */
 #include "kernels/include/backend.h"
-#include "kernels/cuda/probe.h"
 
-tdm_status_t tdm_backend_cuda_create(const tdm_weights_t *weights,
-                                     const tdm_backend_config_t *config, tdm_backend_t **out,
-                                     tdm_error_t *err) {
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "appliance/abi/reasons.h"
+#include "appliance/base/clock.h"
+#include "appliance/base/log.h"
+#include "appliance/base/size.h"
+#include "kernels/cuda/cuda_private.h"
+#include "kernels/cuda/peek.h"
+#include "kernels/cuda/probe.h"
+#include "kernels/device/describe.h"
+#include "kernels/engine/check.h"
+#include "kernels/engine/rope.h"
+#include "kernels/plan/health.h"
+#include "kernels/plan/plan.h"
+
+tdm_status_t tdm_cuda_failed(const tdm_cuda_t *c, tdm_error_t *err) {
+    if (!c->error) return TDM_OK;
+    return tdm_error_set(err, TDM_ERR_INTERNAL, "the GPU failed in %s: %d %s", c->where, c->error,
+                         cudaGetErrorString((cudaError_t)c->error));
+}
+
+/* --- checks --------------------------------------------------------- */
+
+static tdm_status_t check(const tdm_shape_t *s, const tdm_backend_config_t *config,
+                          tdm_error_t *err) {
+    tdm_status_t st = tdm_engine_check(s, config, err);
+    if (st != TDM_OK) return st;
+    if (config->kv_dtype != TDM_KV_BF16)
+        return tdm_error_set(err, TDM_ERR_UNSUPPORTED, "the GPU keeps its KV cache in bf16");
+    if (s->hidden % 8 || s->ffn % 8)
+        return tdm_error_set(err, TDM_ERR_UNSUPPORTED,
+                             "hidden %u or ffn %u is no multiple of 8, which the GPU asks",
+                             s->hidden, s->ffn);
+    if (config->dummy_seed && s->is_tied)
+        return tdm_error_set(err, TDM_ERR_INVAL, "a dummy has a head of its own");
+    return TDM_OK;
+}
+
+static tdm_status_t look(tdm_cuda_t *c, tdm_error_t *err) {
     tdm_cuda_probe_t probe;
     const char *why;
-    (void)weights;
-    (void)config;
-    *out = NULL;
+    int driver = 0;
     if (tdm_cuda_probe(&probe, &why) != 0)
         return tdm_error_set(err, TDM_ERR_UNSUPPORTED, "no usable CUDA device: %s", why);
-    return tdm_error_set(err, TDM_ERR_UNSUPPORTED,
-                         "no GPU kernels in this build yet (device: %s, sm_%d, %d SMs)", probe.name,
-                         probe.arch, probe.sm_cnt);
+    tdm_pod_config_t *p = &c->pod_config;
+    *p = (tdm_pod_config_t){.shape = {.nhead_q = c->shape.nhead_q,
+                                      .nhead_kv = c->shape.nhead_kv,
+                                      .head_dim = c->shape.head_dim,
+                                      .dtype = TDM_POD_BF16,
+                                      .kv_dtype = TDM_POD_BF16,
+                                      .page_tok = TDM_KV_PAGE_TOKENS},
+                            .seq_max = TDM_PLAN_SLICE_MAX + c->config.seq_max};
+    if (cudaDriverGetVersion(&driver) == cudaSuccess) p->state.driver = (uint32_t)driver;
+    int e = tdm_gpu_describe(&p->gpu);
+    if (e != 0)
+        return tdm_error_set(err, TDM_ERR_UNSUPPORTED, "the CUDA device: %s",
+                             cudaGetErrorString((cudaError_t)e));
+    tdm_pod_config_fill(p);
+    uint32_t variant, reason = tdm_pod_gate(p, &variant);
+    if (variant == TDM_POD_VARIANT_NONE)
+        return tdm_error_set(err, TDM_ERR_UNSUPPORTED,
+                             "no attention kernel for this model on %s: %s", probe.name,
+                             tdm_reason_text((tdm_reason_t)reason));
+    (void)snprintf(c->isa, sizeof c->isa, "sm_%u", p->gpu.arch);
+    tdm_log(TDM_LOG_INFO, "exec", "%s, %s, %u SMs, driver %d", probe.name, c->isa, p->gpu.sm_cnt,
+            driver);
+    return TDM_OK;
+}
+
+/* --- taking ----------------------------------------------------------- */
+
+static tdm_engine_config_t engine_config(tdm_cuda_t *c) {
+    return (tdm_engine_config_t){.slots = {.seq_max = c->config.seq_max,
+                                           .token_max = c->config.token_max,
+                                           .context_max = c->config.context_max,
+                                           .kv_page_cnt = c->config.kv_page_cnt,
+                                           .vocab = c->shape.vocab,
+                                           .variant_cnt = 1},
+                                 .worklist = {.sm_cnt = c->pod_config.gpu.sm_cnt},
+                                 .layer_cnt = c->shape.layer_cnt,
+                                 .logits_max = CUDA_WANT_MAX,
+                                 .ops = &tdm_cuda_ops,
+                                 .ctx = c};
+}
+
+static tdm_status_t make_engine(tdm_cuda_t *c, tdm_error_t *err) {
+    tdm_engine_config_t config = engine_config(c);
+    uint64_t sz = tdm_size_align(tdm_engine_footprint(&config), TDM_CACHE_LINE);
+    void *mem = aligned_alloc(TDM_CACHE_LINE, sz);
+    if (!mem)
+        return tdm_error_set(err, TDM_ERR_NOMEM, "the slot tables: %llu bytes",
+                             (unsigned long long)sz);
+    memset(mem, 0, sz);
+    c->engine = tdm_engine_init(mem, &config);
+    return TDM_OK;
+}
+
+static tdm_status_t take(tdm_cuda_t *c, tdm_error_t *err) {
+    const char *why = "";
+    CUDA_TRY(c, cudaMalloc((void **)&c->memory, c->budget.own), "taking memory");
+    CUDA_TRY(c, cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking), "a stream");
+    CUDA_TRY(c, cudaMallocHost((void **)&c->host_step, tdm_cuda_step_sz(c)), "pinned memory");
+    CUDA_TRY(c, cudaMallocHost((void **)&c->host_drawn, c->want_max * sizeof *c->drawn),
+             "pinned memory");
+    if (c->error) return tdm_cuda_failed(c, err);
+    tdm_cuda_carve(c);
+    uint64_t table_sz = (uint64_t)c->config.seq_max * c->pages.table_stride * sizeof(uint32_t);
+    CUDA_TRY(c, cudaMemsetAsync(c->pages.table, 0, table_sz, c->stream), "clearing tables");
+    if (tdm_pod_create(&c->pod_config, &c->pod, &why) != 0)
+        return tdm_error_set(err, TDM_ERR_NOMEM, "attention on the GPU: %s", why);
+    tdm_status_t st = tdm_gemm_open(c->workspace, &c->gemm, err);
+    return st == TDM_OK ? make_engine(c, err) : st;
+}
+
+static void fill_turn(tdm_cuda_t *c) {
+    double freq[TDM_HEAD_DIM_MAX / 2];
+    uint32_t half = c->shape.head_dim / 2;
+    for (uint32_t i = 0; i < half; i++) freq[i] = tdm_rope_frequency(&c->shape, i);
+    /* qkv is scratch until the first iteration */
+    CUDA_TRY(c, cudaMemcpy(c->qkv, freq, half * sizeof *freq, cudaMemcpyHostToDevice),
+             "rotary positions");
+    CUDA_TRY(c,
+             tdm_rows_turn((const double *)(const void *)c->qkv, c->shape.head_dim,
+                           c->config.context_max, c->turn, c->stream),
+             "rotary positions");
+    CUDA_TRY(c, cudaStreamSynchronize(c->stream), "rotary positions");
+}
+
+/* self_test tries every variant that the planner might take. */
+static void self_test(tdm_cuda_t *c) {
+    static const char *const name[TDM_POD_VARIANT_CNT] = {"none", "plain", "portable", "hopper"};
+    for (uint32_t v = TDM_POD_VARIANT_PLAIN; v < TDM_POD_VARIANT_CNT; v++) {
+        float worst = 0.0f;
+        if (tdm_pod_variant_gate(&c->pod_config, v) != TDM_REASON_NONE) continue;
+        CUDA_TRY(c, tdm_pod_self_test(c->pod, v, &c->pod_config.state, 0, &worst),
+                 "attention's self-test");
+        uint32_t bar = tdm_pod_health_bar(&c->pod_config.state, v);
+        tdm_log(TDM_LOG_INFO, "exec", "attention %s: self-test %s, error %.2f of what is allowed",
+                name[v], bar ? "failed" : "passed", (double)worst);
+    }
+}
+
+/* --- the door -------------------------------------------------------- */
+
+static tdm_status_t op_run(tdm_backend_t *b, const tdm_plan_t *plan, tdm_result_t *result,
+                           tdm_error_t *err) {
+    return tdm_engine_run(((tdm_cuda_t *)b)->engine, plan, result, err);
+}
+
+static void op_destroy(tdm_backend_t *b) {
+    tdm_cuda_t *c = (tdm_cuda_t *)b;
+    if (c->stream) (void)cudaStreamSynchronize(c->stream);
+    for (uint32_t i = 0; i < c->graph_cnt; i++) (void)cudaGraphExecDestroy(c->graph[i].exec);
+    tdm_gemm_close(c->gemm);
+    tdm_pod_destroy(c->pod);
+    if (c->stream) (void)cudaStreamDestroy(c->stream);
+    (void)cudaFreeHost(c->host_drawn);
+    (void)cudaFreeHost(c->host_step);
+    (void)cudaFree(c->memory);
+    free(c->engine);
+    free(c);
+}
+
+static const tdm_backend_ops_t door = {.run = op_run, .destroy = op_destroy};
+
+static tdm_backend_info_t describe(const tdm_cuda_t *c) {
+    const tdm_shape_t *s = &c->shape;
+    uint64_t q = (uint64_t)s->nhead_q * s->head_dim, kv = (uint64_t)s->nhead_kv * s->head_dim;
+    uint64_t layer = (2 * q + 2 * kv + 3 * (uint64_t)s->ffn) * s->hidden;
+    uint64_t head = (uint64_t)s->vocab * s->hidden;
+    return (tdm_backend_info_t){.name = "cuda",
+                                .isa = c->isa,
+                                .sm_cnt = c->pod_config.gpu.sm_cnt,
+                                .variant_cnt = 1,
+                                .kv_page_cnt = c->config.kv_page_cnt,
+                                .kv_dtype = c->config.kv_dtype,
+                                .kv_page_bytes = c->budget.kv / c->config.kv_page_cnt,
+                                .memory_bytes = c->budget.own + c->budget.plan,
+                                .row_flops = 2 * layer * s->layer_cnt,
+                                .logits_flops = 2 * head,
+                                .weight_bytes = (layer * s->layer_cnt + head) * sizeof(tdm_bf16_t)};
+}
+
+static tdm_status_t start(tdm_cuda_t *c, const tdm_weights_t *weights,
+                          tdm_backend_progress_t *progress, void *ctx, tdm_error_t *err) {
+    int64_t start_ns = tdm_clock_now_ns();
+    tdm_status_t st = look(c, err);
+    if (st == TDM_OK) st = tdm_cuda_budget(c, err);
+    if (st == TDM_OK) st = tdm_cuda_budget_check(c, err);
+    if (st == TDM_OK) st = take(c, err);
+    if (st != TDM_OK) return st;
+    int64_t taken_ns = tdm_clock_now_ns();
+    self_test(c);
+    fill_turn(c);
+    int64_t tested_ns = tdm_clock_now_ns();
+    st = tdm_cuda_weights(c, weights, progress, ctx, err);
+    int64_t filled_ns = tdm_clock_now_ns();
+    if (st == TDM_OK) st = tdm_cuda_capture(c, err);
+    tdm_log(TDM_LOG_INFO, "exec",
+            "device and memory %.2f s, tests %.2f s, weights %.2f s, graphs %.2f s",
+            (double)(taken_ns - start_ns) * 1e-9, (double)(tested_ns - taken_ns) * 1e-9,
+            (double)(filled_ns - tested_ns) * 1e-9,
+            (double)(tdm_clock_now_ns() - filled_ns) * 1e-9);
+    return st;
+}
+
+tdm_status_t tdm_backend_cuda_create(const tdm_weights_t *weights,
+                                     const tdm_backend_config_t *config,
+                                     tdm_backend_progress_t *progress, void *ctx,
+                                     tdm_backend_t **out, tdm_error_t *err) {
+    *out = NULL;
+    tdm_status_t st = check(&weights->shape, config, err);
+    if (st != TDM_OK) return st;
+    tdm_cuda_t *c = (tdm_cuda_t *)calloc(1, sizeof *c);
+    if (!c) return tdm_error_set(err, TDM_ERR_NOMEM, "the GPU backend");
+    c->config = *config;
+    c->shape = weights->shape;
+    c->row_max = tdm_gemm_rows(config->token_max + config->seq_max);
+    c->want_max = tdm_gemm_rows(TDM_PLAN_SLICE_MAX + config->seq_max);
+    c->base.ops = &door;
+    st = start(c, weights, progress, ctx, err);
+    if (st != TDM_OK) {
+        op_destroy(&c->base);
+        return st;
+    }
+    c->base.info = describe(c);
+    *out = &c->base;
+    return TDM_OK;
+}
+
+int tdm_cuda_logits(const tdm_backend_t *b, uint32_t i, float *out) {
+    const tdm_cuda_t *c = (const tdm_cuda_t *)b;
+    uint64_t vocab = c->shape.vocab;
+    return (int)cudaMemcpy(out, c->logits + i * vocab, vocab * sizeof *out, cudaMemcpyDeviceToHost);
 }

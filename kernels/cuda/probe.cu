@@ -36,6 +36,10 @@ int tdm_cuda_probe(tdm_cuda_probe_t *probe, const char **why) {
         probe->sm_cnt = prop.multiProcessorCount;
         e = run_one(&probe->is_kernel_run);
     }
+    size_t free_sz = 0;
+    size_t all_sz = 0;
+    if (e == cudaSuccess) e = cudaMemGetInfo(&free_sz, &all_sz);
+    probe->free_sz = free_sz;
     *why = cudaGetErrorString(e);
     return (int)e;
 }

@@ -13,6 +13,7 @@ typedef struct tdm_cuda_probe {
     int arch; /* 90 for compute capability 9.0 */
     int sm_cnt;
     int is_kernel_run; /* a kernel of this build ran on it */
+    uint64_t free_sz;  /* bytes of its memory that nobody has, after that */
 } tdm_cuda_probe_t;
 
 /* tdm_cuda_probe asks the runtime for the current device and runs one

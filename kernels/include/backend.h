@@ -24,7 +24,7 @@
    the other rows of the iteration, the slot, the page numbers or the
    thread count.
 
-   Ownership: weights and arena are the caller's and outlive the backend.
+   Ownership: weights and arena are the caller's; on the CPU they outlive the backend.
    Limits: create takes all memory; run allocates, locks and logs nothing.
    One thread calls the door at a time.
 
@@ -58,6 +58,8 @@ typedef struct tdm_backend_config {
     uint32_t context_max; /* input positions in [0, context_max), 1..TDM_CONTEXT_MAX */
     uint32_t sm_cnt;      /* CPU: worker threads, the caller's included, 1..TDM_SM_MAX */
     uint32_t cpu_isa;     /* CPU: tdm_cpu_isa_t; more than the processor has is refused */
+    uint64_t dummy_seed;  /* GPU: not 0: the weights are drawn on the device as
+                             appliance/abi/dummy.h says, and only their shape is read */
 } tdm_backend_config_t;
 
 /* What a running backend says of itself; constant after create. */
@@ -103,10 +105,17 @@ TDM_MUST_USE tdm_status_t tdm_backend_cpu_create(const tdm_weights_t *weights,
                                                  tdm_arena_t *arena, tdm_backend_t **out,
                                                  tdm_error_t *err);
 
-/* tdm_backend_cuda_create starts the GPU backend on the current device.
-   TDM_ERR_UNSUPPORTED where the build or the machine cannot. */
+/* tdm_backend_progress_t hears how many bytes of the weights are there. */
+typedef void tdm_backend_progress_t(void *ctx, uint64_t done_sz, uint64_t total_sz);
+
+/* tdm_backend_cuda_create starts the GPU backend on the current device.  It
+   copies the weights: they may go when it returns.  progress (NULL: nobody
+   asks) is called from within.  UNSUPPORTED where the build, the machine or
+   the model's shape cannot; NOMEM with the budget where device memory is
+   short, before any is taken. */
 TDM_MUST_USE tdm_status_t tdm_backend_cuda_create(const tdm_weights_t *weights,
                                                   const tdm_backend_config_t *config,
+                                                  tdm_backend_progress_t *progress, void *ctx,
                                                   tdm_backend_t **out, tdm_error_t *err);
 
 /* tdm_backend_run does one whole iteration and returns when it is done.

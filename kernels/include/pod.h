@@ -300,6 +300,10 @@ typedef struct tdm_pod_counters {
     uint32_t sm_used;
 } tdm_pod_counters_t;
 
+/* tdm_pod_need: bytes of device memory that tdm_pod_create will take for
+   a config whose gpu is filled in; zero bounds count as their defaults. */
+uint64_t tdm_pod_need(const tdm_pod_config_t *config);
+
 /* tdm_pod_create takes device memory for a config whose zero bounds it
    fills, and asks the current device for config->gpu where sm_cnt is 0. */
 TDM_MUST_USE int tdm_pod_create(tdm_pod_config_t *config, tdm_pod_t **out, const char **why);
@@ -325,6 +329,14 @@ TDM_MUST_USE int tdm_pod_launch(tdm_pod_t *pod, const tdm_pod_plan_t *plan,
 /* tdm_pod_read waits for the device, adds up the counters and clears
    them. */
 TDM_MUST_USE int tdm_pod_read(tdm_pod_t *pod, const tdm_pod_plan_t *plan, tdm_pod_counters_t *out);
+
+/* The same in two halves, for who waits anyway: tdm_pod_collect queues the
+   copies behind the launches of a plan, with is_log the log too, and
+   clears the counters; after the stream was waited for tdm_pod_counted
+   adds them up (of a plan collected without its log all times are 0). */
+TDM_MUST_USE int tdm_pod_collect(tdm_pod_t *pod, const tdm_pod_plan_t *plan, int is_log,
+                                 struct CUstream_st *stream);
+void tdm_pod_counted(tdm_pod_t *pod, const tdm_pod_plan_t *plan, tdm_pod_counters_t *out);
 
 /* tdm_pod_self_test runs a small batch of the context's shape through one
    variant, compares it with the C reference, and tells the state

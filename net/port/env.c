@@ -76,6 +76,8 @@ tdm_status_t tdm_port_env_start(const tdm_port_env_config_t *config, tdm_error_t
     char pages_huge[] = "--in-memory", pages_plain[] = "--no-huge";
     char no_shconf[] = "--no-shconf";
     char quiet[] = "--log-level=*:error", loud[] = "--log-level=*:info";
+    char driver_folder[] = "-d", drivers[256];
+    snprintf(drivers, sizeof drivers, "%s", config->drivers != NULL ? config->drivers : "");
     char *argv[] = {program,
                     config->is_no_huge ? pages_plain : pages_huge,
                     m,
@@ -87,12 +89,18 @@ tdm_status_t tdm_port_env_start(const tdm_port_env_config_t *config, tdm_error_t
                     no_shconf,
                     prefix,
                     config->is_debug ? loud : quiet,
-                    va, /* the last: see below */
+                    NULL, /* the rest where wanted */
+                    NULL,
+                    NULL,
                     NULL};
+    int argc = (int)TDM_COUNT_OF(argv) - 4;
     /* With a PCI device EAL chooses the addresses: vfio-pci takes virtual
        ones, uio needs physical ones. */
-    int argc = (int)TDM_COUNT_OF(argv) - (config->pci != NULL ? 2 : 1);
-    argv[argc] = NULL;
+    if (config->pci == NULL) argv[argc++] = va;
+    if (config->drivers != NULL) {
+        argv[argc++] = driver_folder;
+        argv[argc++] = drivers;
+    }
     if (!config->is_debug) rte_log_set_global_level(RTE_LOG_ERR);
     /* The TAP driver learns of frames by a real-time signal to the process
        (DPDK tap_intr: SIGIO's successor through F_SETSIG).  EAL's own

@@ -58,6 +58,7 @@ typedef struct tdm_port_env_config {
     uint16_t reserved;
     const char *file_prefix; /* NULL: "tandem"; nothing is shared under it */
     const char *pci;         /* the one PCI address to take; NULL: none, no scan */
+    const char *drivers;     /* folder of driver libraries; NULL: where DPDK was installed */
 } tdm_port_env_config_t;
 
 /* tdm_port_memory_mb: what a port with mbuf_cnt buffers of mtu bytes

@@ -103,10 +103,19 @@ static cudaError_t take_memory(tdm_pod_t *pod) {
     if (e == cudaSuccess) {
         e = cudaMallocHost(&pod->host_span, c->item_max * sizeof(tdm_pod_span_t));
     }
+    if (e == cudaSuccess) e = cudaMallocHost(&pod->host_count, sizeof(pod_count_t));
     if (e == cudaSuccess) e = cudaStreamCreateWithFlags(&pod->side, cudaStreamNonBlocking);
     if (e == cudaSuccess) e = cudaEventCreateWithFlags(&pod->fork, cudaEventDisableTiming);
     if (e == cudaSuccess) e = cudaEventCreateWithFlags(&pod->join, cudaEventDisableTiming);
     return e;
+}
+
+uint64_t tdm_pod_need(const tdm_pod_config_t *config) {
+    tdm_pod_t pod = tdm_pod_t();
+    uint64_t zero;
+    pod.config = *config;
+    tdm_pod_config_fill(&pod.config);
+    return carve(&pod, nullptr, &zero);
 }
 
 int tdm_pod_create(tdm_pod_config_t *config, tdm_pod_t **out, const char **why) {
@@ -145,6 +154,7 @@ void tdm_pod_destroy(tdm_pod_t *pod) {
     if (pod->join) (void)cudaEventDestroy(pod->join);
     if (pod->fork) (void)cudaEventDestroy(pod->fork);
     if (pod->side) (void)cudaStreamDestroy(pod->side);
+    (void)cudaFreeHost(pod->host_count);
     (void)cudaFreeHost(pod->host_span);
     (void)cudaFreeHost(pod->host_blob);
     (void)cudaFree(pod->device);

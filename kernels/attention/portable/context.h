@@ -25,6 +25,8 @@ struct tdm_pod {
     float *part;
     void *host_blob;           // pinned
     tdm_pod_span_t *host_span; // pinned
+    pod_count_t *host_count;   // pinned
+    uint32_t host_span_cnt;    // lines of the log that the last collect asked for
     struct hop *hopper;        // NULL where that variant does not run
     cudaStream_t side;
     cudaEvent_t fork;

@@ -226,7 +226,7 @@ static uint32_t owner_of(const rig_t *g, uint32_t slot, uint32_t cnt) {
     return 0;
 }
 
-static void collect(rig_t *g, rig_stream_t *streams, uint32_t cnt) {
+static void collect(rig_t *g, rig_stream_t *streams, uint32_t cnt, const rig_total_t *total) {
     const tdm_plan_t *p = g->plan;
     const tdm_result_t *r = g->result;
     uint32_t next = 0;
@@ -238,6 +238,7 @@ static void collect(rig_t *g, rig_stream_t *streams, uint32_t cnt) {
         rig_stream_t *s = &streams[at];
         t->pos += is_slice ? p->slice[i].cnt : 1;
         if (is_slice && !p->slice[i].is_last) continue;
+        if (total && total->sampled) total->sampled(total->ctx, at, t->pos, next);
         const tdm_result_sample_t *got = &r->sample[next++];
         TDM_CHECK(got->slot == slot && got->pos == t->pos);
         s->token[t->pos] = got->token;
@@ -275,7 +276,7 @@ void rig_drive(tdm_backend_t *b, const tdm_backend_config_t *config, rig_stream_
         tdm_status_t st = tdm_backend_run(b, g.plan, g.result, &err);
         if (st != TDM_OK) tdm_check_failed(err.text, __FILE__, __LINE__);
         add(total, g.result);
-        collect(&g, streams, cnt);
+        collect(&g, streams, cnt, total);
         gone = 0;
         for (uint32_t i = 0; i < cnt; i++) gone += g.seat[i].state == SEAT_GONE;
     }

@@ -41,6 +41,10 @@ typedef struct rig_total {
     uint64_t route_cnt[TDM_ROUTE_CNT];
     uint64_t vcta_planned[TDM_KIND_CNT];
     uint64_t vcta_executed[TDM_KIND_CNT];
+    /* Where set: hears of the i-th sampled row of each iteration that it gave
+       streams[stream].token[pos]. */
+    void (*sampled)(void *ctx, uint32_t stream, uint32_t pos, uint32_t i);
+    void *ctx;
 } rig_total_t;
 void rig_drive(tdm_backend_t *b, const tdm_backend_config_t *config, rig_stream_t *streams,
                uint32_t cnt, tdm_rng_t *rng, rig_total_t *total);

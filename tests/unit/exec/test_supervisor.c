@@ -20,7 +20,7 @@
 
 #include <cmocka.h>
 
-enum { DO_ECHO, DO_EXIT, DO_CRASH, DO_HANG, DO_REFUSE };
+enum { DO_ECHO, DO_EXIT, DO_CRASH, DO_HANG, DO_REFUSE, DO_FAIL };
 
 static tdm_status_t fake_run(tdm_backend_t *b, const tdm_plan_t *plan, tdm_result_t *result,
                              tdm_error_t *err) {
@@ -36,6 +36,7 @@ static tdm_status_t fake_run(tdm_backend_t *b, const tdm_plan_t *plan, tdm_resul
     case DO_REFUSE:
         result->fault = TDM_FAULT_executor_protocol;
         return tdm_error_set(err, TDM_ERR_CORRUPT, "refused for the test");
+    case DO_FAIL: return tdm_error_set(err, TDM_ERR_INTERNAL, "the device failed, for the test");
     default: break;
     }
     return TDM_OK;
@@ -178,6 +179,22 @@ static void a_dead_executor_is_replaced_after_the_tile_let_go(void **state) {
     rig_close(&r);
 }
 
+/* What a device computed when it failed is nobody's result: read as one it
+   would end streams that a new executor can go on with. */
+static void a_failed_device_gives_no_result(void **state) {
+    (void)state;
+    rig_t r;
+    rig_open(&r, "good", 1, 3);
+    until(&r, TDM_SUPERVISOR_SERVING);
+    tdm_store_release(&r.life.ack, r.life.epoch);
+    send_plan(&r, DO_FAIL, 1);
+    while (tdm_supervisor_poll(&r.sup, tdm_clock_now_ns()) == TDM_SUPERVISOR_SERVING)
+        (void)usleep(500);
+    assert_int_equal(tdm_lane_cnt(r.channel.results), 0);
+    assert_non_null(strstr(r.sup.last.text, "exited with 3"));
+    rig_close(&r);
+}
+
 static void a_life_that_nobody_took_up_is_not_ended(void **state) {
     (void)state;
     rig_t r;
@@ -270,6 +287,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(plans_come_back_in_order_from_a_thread),
         cmocka_unit_test(plans_come_back_in_order_from_a_process),
         cmocka_unit_test(a_dead_executor_is_replaced_after_the_tile_let_go),
+        cmocka_unit_test(a_failed_device_gives_no_result),
         cmocka_unit_test(a_life_that_nobody_took_up_is_not_ended),
         cmocka_unit_test(a_hung_executor_is_killed_when_asked),
         cmocka_unit_test(restarts_are_bounded),

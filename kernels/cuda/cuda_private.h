@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_KERNELS_CUDA_PRIVATE_H
+#define TDM_KERNELS_CUDA_PRIVATE_H
+
+/* The GPU backend's own struct.
+
+     step -> embed -> residual -> norm -> x -> qkv -> rope -> q, KV pages
+                                            q -> attention -> att -> residual
+             residual -> norm -> x -> gate, up -> hidden -> residual
+             residual -> norm of the wanted rows -> x -> logits -> drawn
+
+   Everything runs on one stream, in order; the host waits once an
+   iteration, in `sample` or, where nothing samples, in `finish`. */
+
+#include <cuda_runtime_api.h>
+
+#include "kernels/cuda/gemm.h"
+#include "kernels/cuda/rows.h"
+#include "kernels/cuda/sample.h"
+#include "kernels/cuda/step.h"
+#include "kernels/engine/engine.h"
+#include "kernels/include/backend.h"
+#include "kernels/include/pod.h"
+
+#define CUDA_WANT_MAX  ((uint32_t)TDM_PLAN_SLICE_MAX + TDM_SEQ_MAX) /* rows that sample */
+#define CUDA_PAGE_MAX  TDM_PLAN_PAGE_MAX                            /* new table entries at once */
+#define CUDA_GRAPH_MAX 32u /* captured decode iterations: one for each number of rows */
+
+/* One layer's weights and its KV pools, in device memory. */
+typedef struct cuda_layer {
+    float *attn_norm;
+    float *ffn_norm;
+    uint8_t *qkv;     /* [(nhead_q + 2 nhead_kv) * head_dim][hidden] bf16 */
+    uint8_t *o;       /* [hidden][nhead_q * head_dim] */
+    uint8_t *gate_up; /* [2 * ffn][hidden], gate first */
+    uint8_t *down;    /* [hidden][ffn] */
+    uint8_t *k_pool;
+    uint8_t *v_pool;
+} cuda_layer_t;
+
+/* Device memory, by what it is for; bytes. */
+typedef struct cuda_budget {
+    uint64_t weights;
+    uint64_t kv;
+    uint64_t activations;
+    uint64_t sampling; /* logits and the sampler's scratch */
+    uint64_t gemm;     /* cuBLASLt's workspace */
+    uint64_t own;      /* all of the above: one allocation */
+    uint64_t plan;     /* the attention's blob, log and partials (tdm_pod_need) */
+    uint64_t code;     /* set aside for kernels and graphs, which the driver loads */
+    uint64_t total;
+} cuda_budget_t;
+
+typedef struct cuda_graph {
+    uint32_t rows;
+    uint32_t variant; /* tdm_pod_variant_t of its attention */
+    cudaGraphExec_t exec;
+} cuda_graph_t;
+
+typedef struct tdm_cuda {
+    tdm_backend_t base; /* first: the door's handle */
+    tdm_backend_config_t config;
+    tdm_shape_t shape;
+    char isa[16];
+    cuda_budget_t budget;
+    uint32_t row_max;  /* rows of the activations, a tdm_gemm_rows number */
+    uint32_t want_max; /* rows of the logits, likewise */
+
+    /* the device */
+    cudaStream_t stream;
+    uint8_t *memory;
+    cuda_layer_t layer[TDM_LAYER_MAX];
+    uint8_t *embed, *head;
+    float *out_norm;
+    float *residual, *qkv, *turn, *logits, *changed, *weight;
+    uint8_t *x, *q, *att, *gate_up, *hidden; /* bf16 */
+    uint8_t *step, *workspace;
+    tdm_step_drawn_t *drawn;
+    tdm_rows_pages_t pages;
+    tdm_gemm_t *gemm;
+    tdm_pod_t *pod;
+    cuda_graph_t graph[CUDA_GRAPH_MAX];
+    uint32_t graph_cnt;
+
+    /* the host's side, pinned where the device reads or writes it */
+    uint8_t *host_step;
+    tdm_step_drawn_t *host_drawn;
+    tdm_engine_t *engine;
+    tdm_pod_config_t pod_config;
+    uint32_t page_cnt[TDM_SEQ_MAX]; /* pages of each slot's table */
+    tdm_step_page_t pending[CUDA_PAGE_MAX];
+    uint32_t pending_cnt;
+
+    /* the iteration */
+    tdm_pod_plan_t plan;
+    uint32_t rows;        /* run, a tdm_gemm_rows number */
+    uint32_t wants;       /* likewise, of the head; 0: nothing samples */
+    uint32_t is_replayed; /* a graph does all up to the drawn tokens */
+    uint32_t is_waited;
+    int error;         /* the first cudaError_t or cublasStatus_t of the iteration */
+    const char *where; /* what failed */
+} tdm_cuda_t;
+
+extern const tdm_engine_ops_t tdm_cuda_ops;
+
+/* tdm_cuda_budget computes the sizes for a checked shape and config; LIMIT
+   where they pass 2^46 bytes. */
+TDM_MUST_USE tdm_status_t tdm_cuda_budget(tdm_cuda_t *c, tdm_error_t *err);
+
+/* tdm_cuda_budget_check prints the budget, and refuses what the device has
+   not: NOMEM with the numbers and the key to lower. */
+TDM_MUST_USE tdm_status_t tdm_cuda_budget_check(const tdm_cuda_t *c, tdm_error_t *err);
+
+/* tdm_cuda_step_sz: the most bytes of a step (kernels/cuda/step.h). */
+uint64_t tdm_cuda_step_sz(const tdm_cuda_t *c);
+
+/* tdm_cuda_carve points everything into memory, budget.own bytes. */
+void tdm_cuda_carve(tdm_cuda_t *c);
+
+/* tdm_cuda_weights brings the weights in: from the host through two pinned
+   buffers, or drawn on the device (config.dummy_seed).  progress as in
+   tdm_backend_cuda_create. */
+TDM_MUST_USE tdm_status_t tdm_cuda_weights(tdm_cuda_t *c, const tdm_weights_t *w,
+                                           tdm_backend_progress_t *progress, void *ctx,
+                                           tdm_error_t *err);
+
+/* tdm_cuda_capture asks for all algorithms and captures one decode
+   iteration for each number of rows.  After it `run` allocates nothing. */
+TDM_MUST_USE tdm_status_t tdm_cuda_capture(tdm_cuda_t *c, tdm_error_t *err);
+
+/* tdm_cuda_walk queues embedding and layers, tdm_cuda_head the head and the
+   sampler, for c->rows and c->wants rows and c->plan. */
+void tdm_cuda_walk(tdm_cuda_t *c);
+void tdm_cuda_head(tdm_cuda_t *c);
+
+/* tdm_cuda_product: the product of a layer's k-th matrix, in the order of
+   the walk: qkv, o, gate_up, down; 4 is the head's. */
+#define CUDA_PRODUCT_CNT 5u
+tdm_gemm_shape_t tdm_cuda_product(const tdm_cuda_t *c, uint32_t k, uint32_t rows);
+
+/* tdm_cuda_note keeps the first error of an iteration. */
+static inline void tdm_cuda_note(tdm_cuda_t *c, int error, const char *where) {
+    if (c->error || error == 0) return;
+    c->error = error;
+    c->where = where;
+}
+
+/* Runs a call unless something failed before. */
+#define CUDA_TRY(c, call, where)                                                                   \
+    do {                                                                                           \
+        if (!(c)->error) tdm_cuda_note((c), (int)(call), (where));                                 \
+    } while (0)
+
+/* tdm_cuda_failed turns the noted error into a status. */
+tdm_status_t tdm_cuda_failed(const tdm_cuda_t *c, tdm_error_t *err);
+
+#endif /* TDM_KERNELS_CUDA_PRIVATE_H */

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kernels/cuda/gemm.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/cuda/cublaslt.h"
+
+/* A shape and what was chosen for it.  cuBLASLt is column-major: y^T [out x
+   rows] = w [in x out]^T * x^T [in x rows]. */
+typedef struct kept {
+    tdm_gemm_shape_t shape;
+    cublasLtMatrixLayout_t w, x, y;
+    cublasLtMatmulAlgo_t algo;
+} kept_t;
+
+struct tdm_gemm {
+    tdm_cublaslt_t lt;
+    cublasLtHandle_t handle;
+    cublasLtMatmulDesc_t desc;
+    cublasLtMatmulPreference_t preference;
+    void *workspace;
+    uint32_t kept_cnt;
+    uint16_t first[TDM_GEMM_SHAPE_MAX]; /* by hash: 1 + number in kept, 0 none */
+    kept_t kept[TDM_GEMM_SHAPE_MAX];
+};
+
+uint32_t tdm_gemm_rows(uint32_t rows) {
+    static const struct {
+        uint32_t up_to, step;
+    } range[] = {{64, 8}, {256, 16}, {1024, 64}, {UINT32_MAX, 128}};
+    for (uint32_t few = 1; few <= 8; few *= 2)
+        if (rows <= few) return few;
+    uint32_t i = 0;
+    while (rows > range[i].up_to) i++;
+    return (rows + range[i].step - 1) / range[i].step * range[i].step;
+}
+
+static cublasStatus_t open_all(tdm_gemm_t *g) {
+    const cublasOperation_t turned = CUBLAS_OP_T;
+    const uint64_t most = TDM_GEMM_WORKSPACE;
+    cublasStatus_t e = g->lt.Create(&g->handle);
+    if (e == CUBLAS_STATUS_SUCCESS)
+        e = g->lt.MatmulDescCreate(&g->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F);
+    if (e == CUBLAS_STATUS_SUCCESS)
+        e = g->lt.MatmulDescSetAttribute(g->desc, CUBLASLT_MATMUL_DESC_TRANSA, &turned,
+                                         sizeof turned);
+    if (e == CUBLAS_STATUS_SUCCESS) e = g->lt.MatmulPreferenceCreate(&g->preference);
+    if (e == CUBLAS_STATUS_SUCCESS)
+        e = g->lt.MatmulPreferenceSetAttribute(
+            g->preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &most, sizeof most);
+    return e;
+}
+
+tdm_status_t tdm_gemm_open(void *workspace, tdm_gemm_t **out, tdm_error_t *err) {
+    *out = NULL;
+    tdm_gemm_t *g = calloc(1, sizeof *g);
+    if (!g) return tdm_error_set(err, TDM_ERR_NOMEM, "the table of matrix products");
+    g->workspace = workspace;
+    tdm_status_t st = tdm_cublaslt_load(&g->lt, err);
+    if (st == TDM_OK) {
+        cublasStatus_t e = open_all(g);
+        if (e != CUBLAS_STATUS_SUCCESS)
+            st = tdm_error_set(err, TDM_ERR_UNSUPPORTED, "cuBLASLt: status %d at start", (int)e);
+    }
+    if (st != TDM_OK) {
+        tdm_gemm_close(g);
+        return st;
+    }
+    *out = g;
+    return TDM_OK;
+}
+
+void tdm_gemm_close(tdm_gemm_t *g) {
+    if (!g) return;
+    for (uint32_t i = 0; i < g->kept_cnt; i++) {
+        (void)g->lt.MatrixLayoutDestroy(g->kept[i].w);
+        (void)g->lt.MatrixLayoutDestroy(g->kept[i].x);
+        (void)g->lt.MatrixLayoutDestroy(g->kept[i].y);
+    }
+    if (g->preference) (void)g->lt.MatmulPreferenceDestroy(g->preference);
+    if (g->desc) (void)g->lt.MatmulDescDestroy(g->desc);
+    if (g->handle) (void)g->lt.Destroy(g->handle);
+    free(g);
+}
+
+static cublasStatus_t lay_out(tdm_gemm_t *g, kept_t *k) {
+    const tdm_gemm_shape_t *s = &k->shape;
+    cudaDataType y = s->y_type == TDM_GEMM_F32 ? CUDA_R_32F : CUDA_R_16BF;
+    cublasStatus_t e = g->lt.MatrixLayoutCreate(&k->w, CUDA_R_16BF, s->in, s->out, s->in);
+    if (e == CUBLAS_STATUS_SUCCESS)
+        e = g->lt.MatrixLayoutCreate(&k->x, CUDA_R_16BF, s->in, s->rows, s->in);
+    if (e == CUBLAS_STATUS_SUCCESS) e = g->lt.MatrixLayoutCreate(&k->y, y, s->out, s->rows, s->out);
+    return e;
+}
+
+/* keep takes a shape up: cuBLASLt's first choice within the workspace. */
+static cublasStatus_t keep(tdm_gemm_t *g, const tdm_gemm_shape_t *shape, kept_t **out) {
+    cublasLtMatmulHeuristicResult_t found;
+    int cnt = 0;
+    kept_t *k = &g->kept[g->kept_cnt];
+    if (g->kept_cnt == TDM_GEMM_SHAPE_MAX) return CUBLAS_STATUS_ALLOC_FAILED;
+    memset(k, 0, sizeof *k);
+    k->shape = *shape;
+    cublasStatus_t e = lay_out(g, k);
+    if (e == CUBLAS_STATUS_SUCCESS)
+        e = g->lt.MatmulAlgoGetHeuristic(g->handle, g->desc, k->w, k->x, k->y, k->y, g->preference,
+                                         1, &found, &cnt);
+    if (e == CUBLAS_STATUS_SUCCESS && cnt == 0) e = CUBLAS_STATUS_NOT_SUPPORTED;
+    if (e != CUBLAS_STATUS_SUCCESS) return e;
+    k->algo = found.algo;
+    g->kept_cnt++;
+    *out = k;
+    return e;
+}
+
+static uint32_t hash_of(const tdm_gemm_shape_t *s) {
+    uint64_t h = s->rows;
+    h = (h * 31 + s->out) * UINT64_C(0x9e3779b97f4a7c15);
+    h = (h ^ s->in) * UINT64_C(0x9e3779b97f4a7c15) + s->y_type * 2 + s->is_add;
+    return (uint32_t)(h >> 32);
+}
+
+static cublasStatus_t find(tdm_gemm_t *g, const tdm_gemm_shape_t *shape, kept_t **out) {
+    uint32_t at = hash_of(shape) % TDM_GEMM_SHAPE_MAX;
+    for (uint32_t i = 0; i < TDM_GEMM_SHAPE_MAX; i++, at = (at + 1) % TDM_GEMM_SHAPE_MAX) {
+        if (g->first[at] == 0) break;
+        *out = &g->kept[g->first[at] - 1];
+        if (memcmp(&(*out)->shape, shape, sizeof *shape) == 0) return CUBLAS_STATUS_SUCCESS;
+    }
+    cublasStatus_t e = keep(g, shape, out);
+    if (e == CUBLAS_STATUS_SUCCESS) g->first[at] = (uint16_t)g->kept_cnt;
+    return e;
+}
+
+int tdm_gemm_keep(tdm_gemm_t *g, const tdm_gemm_shape_t *shape) {
+    kept_t *k = NULL;
+    return (int)find(g, shape, &k);
+}
+
+int tdm_gemm_run(tdm_gemm_t *g, const tdm_gemm_shape_t *shape, const void *x, const void *w,
+                 void *y, struct CUstream_st *stream) {
+    const float one = 1.0f, beta = shape->is_add ? 1.0f : 0.0f;
+    kept_t *k = NULL;
+    cublasStatus_t e = find(g, shape, &k);
+    if (e != CUBLAS_STATUS_SUCCESS) return (int)e;
+    return (int)g->lt.Matmul(g->handle, g->desc, &one, w, k->w, x, k->x, &beta, y, k->y, y, k->y,
+                             &k->algo, g->workspace, TDM_GEMM_WORKSPACE, stream);
+}
+
+uint32_t tdm_gemm_shape_cnt(const tdm_gemm_t *g) {
+    return g->kept_cnt;
+}

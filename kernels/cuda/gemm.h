@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_KERNELS_CUDA_GEMM_H
+#define TDM_KERNELS_CUDA_GEMM_H
+
+/* tdm_gemm is the matrix products of one backend:
+
+     y [rows][out] = x [rows][in] * w [out][in]^T     (+ y where is_add)
+
+   x and w bf16, sums float32, y bf16 or float32.  The algorithm of a shape
+   is asked for once, when the shape is first seen, and kept; it gets a
+   workspace that lives as long as the backend, so captured launches stay
+   valid.  The number of shapes is bounded: callers round `rows` up to
+   tdm_gemm_rows.
+
+   One thread at a time; one stream at a time, for the workspace is one. */
+
+#include "appliance/base/status.h"
+
+struct CUstream_st;
+
+typedef struct tdm_gemm tdm_gemm_t;
+
+#define TDM_GEMM_WORKSPACE (UINT64_C(32) << 20) /* bytes; what cuBLAS advises for sm_90 */
+#define TDM_GEMM_SHAPE_MAX 1024u
+
+typedef enum tdm_gemm_type { TDM_GEMM_BF16, TDM_GEMM_F32 } tdm_gemm_type_t;
+
+typedef struct tdm_gemm_shape {
+    uint32_t rows;
+    uint32_t out;
+    uint32_t in;
+    uint32_t y_type; /* tdm_gemm_type_t */
+    uint32_t is_add; /* y is added to: float32 only */
+} tdm_gemm_shape_t;
+
+/* tdm_gemm_rows rounds up to a number of rows that products are run with:
+   1, 2, 4, 8, then steps that grow from 8 to 128; at most a quarter more
+   than asked, or 7. */
+uint32_t tdm_gemm_rows(uint32_t rows);
+
+/* tdm_gemm_open: workspace is TDM_GEMM_WORKSPACE bytes of device memory,
+   the caller's.  UNSUPPORTED where cuBLASLt is missing. */
+TDM_MUST_USE tdm_status_t tdm_gemm_open(void *workspace, tdm_gemm_t **out, tdm_error_t *err);
+void tdm_gemm_close(tdm_gemm_t *g);
+
+/* tdm_gemm_keep chooses a shape's algorithm ahead of its first run; 0, or the
+   cublasStatus_t.  A shape that was not kept is by its first run. */
+TDM_MUST_USE int tdm_gemm_keep(tdm_gemm_t *g, const tdm_gemm_shape_t *shape);
+
+/* tdm_gemm_run queues one product; 0, or the cublasStatus_t. */
+TDM_MUST_USE int tdm_gemm_run(tdm_gemm_t *g, const tdm_gemm_shape_t *shape, const void *x,
+                              const void *w, void *y, struct CUstream_st *stream);
+
+/* tdm_gemm_shape_cnt: shapes seen so far. */
+uint32_t tdm_gemm_shape_cnt(const tdm_gemm_t *g);
+
+#endif /* TDM_KERNELS_CUDA_GEMM_H */

@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The GPU's op table (kernels/engine/ops.h). */
+#include <math.h>
+#include <string.h>
+
+#include "kernels/cuda/cuda_private.h"
+#include "kernels/plan/health.h"
+#include "kernels/plan/plan.h"
+#include "kernels/plan/stats.h"
+
+/* A fused launch is too slow at this many times what was predicted, and a
+   millisecond: profilers and other work on the device stay far below. */
+#define SLOW_TIMES 16.0f
+#define SLOW_NS    UINT64_C(1000000)
+
+enum { QKV, OUT, GATE_UP, DOWN, HEAD };
+
+tdm_gemm_shape_t tdm_cuda_product(const tdm_cuda_t *c, uint32_t k, uint32_t rows) {
+    const tdm_shape_t *s = &c->shape;
+    uint32_t q = s->nhead_q * s->head_dim, kv = s->nhead_kv * s->head_dim;
+    switch (k) {
+    case QKV: return (tdm_gemm_shape_t){rows, q + 2 * kv, s->hidden, TDM_GEMM_F32, 0};
+    case OUT: return (tdm_gemm_shape_t){rows, s->hidden, q, TDM_GEMM_F32, 1};
+    case GATE_UP: return (tdm_gemm_shape_t){rows, 2 * s->ffn, s->hidden, TDM_GEMM_BF16, 0};
+    case DOWN: return (tdm_gemm_shape_t){rows, s->hidden, s->ffn, TDM_GEMM_F32, 1};
+    default: return (tdm_gemm_shape_t){rows, s->vocab, s->hidden, TDM_GEMM_F32, 0};
+    }
+}
+
+static void product(tdm_cuda_t *c, uint32_t k, uint32_t rows, const void *x, const void *w,
+                    void *y) {
+    static const char *const name[CUDA_PRODUCT_CNT] = {"the qkv product", "the output product",
+                                                       "the gate and up product",
+                                                       "the down product", "the head's product"};
+    tdm_gemm_shape_t shape = tdm_cuda_product(c, k, rows);
+    CUDA_TRY(c, tdm_gemm_run(c->gemm, &shape, x, w, y, c->stream), name[k]);
+}
+
+/* --- the layers ----------------------------------------------------- */
+
+static void op_embed(void *ctx, const tdm_engine_iter_t *it) {
+    tdm_cuda_t *c = (tdm_cuda_t *)ctx;
+    (void)it;
+    CUDA_TRY(c,
+             tdm_rows_embed(c->step, c->embed, c->shape.hidden, c->residual, &c->pages, c->rows,
+                            c->stream),
+             "the embedding");
+}
+
+static void norm(tdm_cuda_t *c, const float *weight) {
+    CUDA_TRY(c,
+             tdm_rows_norm(c->residual, weight, c->shape.hidden, c->shape.rms_eps, c->x, c->rows,
+                           c->stream),
+             "a norm");
+}
+
+static void op_qkv(void *ctx, const tdm_engine_iter_t *it, uint32_t layer) {
+    tdm_cuda_t *c = (tdm_cuda_t *)ctx;
+    (void)it;
+    norm(c, c->layer[layer].attn_norm);
+    product(c, QKV, c->rows, c->x, c->layer[layer].qkv, c->qkv);
+}
+
+static void op_rope_append(void *ctx, const tdm_engine_iter_t *it, uint32_t layer) {
+    tdm_cuda_t *c = (tdm_cuda_t *)ctx;
+    tdm_rows_rope_t rope = {.qkv = c->qkv,
+                            .turn = c->turn,
+                            .q = c->q,
+                            .k_pool = c->layer[layer].k_pool,
+                            .v_pool = c->layer[layer].v_pool,
+                            .nhead_q = c->shape.nhead_q,
+                            .nhead_kv = c->shape.nhead_kv,
+                            .head_dim = c->shape.head_dim};
+    (void)it;
+    CUDA_TRY(c, tdm_rows_rope_append(c->step, &rope, &c->pages, c->rows, c->stream),
+             "the KV append");
+}
+
+static void op_attention(void *ctx, const tdm_engine_iter_t *it, uint32_t layer,
+                         tdm_attn_stats_t *stats) {
+    tdm_cuda_t *c = (tdm_cuda_t *)ctx;
+    tdm_pod_layer_t l = {.q = c->q,
+                         .out = c->att,
+                         .k_pool = c->layer[layer].k_pool,
+                         .v_pool = c->layer[layer].v_pool,
+                         .page_table = c->pages.table,
+                         .table_stride = c->pages.table_stride,
+                         .scale = 1.0f / sqrtf((float)c->shape.head_dim)};
+    (void)it;
+    (void)stats; /* counted on the device, read once in finish */
+    CUDA_TRY(c, tdm_pod_launch(c->pod, &c->plan, &l, c->plan.way, 0, c->stream), "attention");
+}
+
+static void op_attn_out(void *ctx, const tdm_engine_iter_t *it, uint32_t layer) {
+    tdm_cuda_t *c = (tdm_cuda_t *)ctx;
+    (void)it;
+    product(c, OUT, c->rows, c->att, c->layer[layer].o, c->residual);
+}
+
+static void op_ffn(void *ctx, const tdm_engine_iter_t *it, uint32_t layer) {
+    tdm_cuda_t *c = (tdm_cuda_t *)ctx;
+    (void)it;
+    norm(c, c->layer[layer].ffn_norm);
+    product(c, GATE_UP, c->rows, c->x, c->layer[layer].gate_up, c->gate_up);
+    CUDA_TRY(c, tdm_rows_swiglu(c->gate_up, c->shape.ffn, c->hidden, c->rows, c->stream), "SwiGLU");
+    product(c, DOWN, c->rows, c->hidden, c->layer[layer].down, c->residual);
+}
+
+void tdm_cuda_walk(tdm_cuda_t *c) {
+    op_embed(c, NULL);
+    for (uint32_t layer = 0; layer < c->shape.layer_cnt; layer++) {
+        op_qkv(c, NULL, layer);
+        op_rope_append(c, NULL, layer);
+        op_attention(c, NULL, layer, NULL);
+        op_attn_out(c, NULL, layer);
+        op_ffn(c, NULL, layer);
+    }
+}
+
+/* --- the head and the sampler ---------------------------------------- */
+
+static void logits(tdm_cuda_t *c) {
+    CUDA_TRY(c,
+             tdm_rows_norm_wanted(c->step, c->residual, c->out_norm, c->shape.hidden,
+                                  c->shape.rms_eps, c->x, c->wants, c->stream),
+             "the last norm");
+    product(c, HEAD, c->wants, c->x, c->head, c->logits);
+}
+
+static void draw(tdm_cuda_t *c) {
+    tdm_sample_args_t a = {.step = c->step,
+                           .logits = c->logits,
+                           .changed = c->changed,
+                           .weight = c->weight,
+                           .table = c->pages.table,
+                           .token = c->pages.token,
+                           .drawn = c->drawn,
+                           .table_stride = c->pages.table_stride,
+                           .vocab = c->shape.vocab};
+    CUDA_TRY(c, tdm_sample_rows(&a, c->wants, c->stream), "sampling");
+}
+
+void tdm_cuda_head(tdm_cuda_t *c) {
+    logits(c);
+    draw(c);
+}
+
+static void op_logits(void *ctx, const uint32_t *row, uint32_t cnt) {
+    tdm_cuda_t *c = (tdm_cuda_t *)ctx;
+    (void)row; /* the step has them */
+    (void)cnt;
+    if (!c->is_replayed) logits(c);
+}
+
+/* wait ends the device's part of the iteration. */
+static void wait(tdm_cuda_t *c) {
+    CUDA_TRY(c, tdm_pod_collect(c->pod, &c->plan, 1, c->stream), "reading counters");
+    CUDA_TRY(c, cudaStreamSynchronize(c->stream), "the iteration");
+    c->is_waited = 1;
+}
+
+static void op_sample(void *ctx, tdm_sample_in_t *in, uint32_t cnt, tdm_sample_out_t *out) {
+    tdm_cuda_t *c = (tdm_cuda_t *)ctx;
+    (void)in; /* sent with the step */
+    if (!c->is_replayed) draw(c);
+    CUDA_TRY(c,
+             cudaMemcpyAsync(c->host_drawn, c->drawn, cnt * sizeof *c->drawn,
+                             cudaMemcpyDeviceToHost, c->stream),
+             "reading tokens");
+    wait(c);
+    for (uint32_t i = 0; i < cnt; i++) {
+        const tdm_step_drawn_t *d = &c->host_drawn[i];
+        out[i] = (tdm_sample_out_t){.token = d->token, .flags = d->flags, .logprob = d->logprob};
+        if (c->error) out[i] = (tdm_sample_out_t){.token = -1, .flags = TDM_SAMPLE_NAN};
+    }
+}
+
+/* --- the step -------------------------------------------------------- */
+
+/* write_step fills the pinned block and gives its bytes. */
+static uint64_t write_step(tdm_cuda_t *c, const tdm_engine_iter_t *it) {
+    uint32_t want_cnt = it ? it->wanted_cnt : 0, row_cnt = it ? it->row_cnt : 0;
+    tdm_step_head_t *h = (tdm_step_head_t *)(void *)c->host_step;
+    *h = (tdm_step_head_t){.want_cnt = want_cnt, .row_cnt = row_cnt, .page_cnt = c->pending_cnt};
+    h->want_off = sizeof *h;
+    h->row_off = h->want_off + want_cnt * (uint32_t)sizeof(tdm_step_want_t);
+    h->page_off = h->row_off + row_cnt * (uint32_t)sizeof(tdm_step_row_t);
+    tdm_step_want_t *want = (tdm_step_want_t *)(void *)(c->host_step + h->want_off);
+    for (uint32_t i = 0; i < want_cnt; i++)
+        want[i] = (tdm_step_want_t){.row = it->wanted[i],
+                                    .slot = it->row[it->wanted[i]].slot,
+                                    .pos = it->in[i].pos,
+                                    .prompt_cnt = it->in[i].prompt_cnt,
+                                    .sampling = *it->in[i].sampling};
+    tdm_step_row_t *row = (tdm_step_row_t *)(void *)(c->host_step + h->row_off);
+    for (uint32_t i = 0; i < row_cnt; i++)
+        row[i] = (tdm_step_row_t){
+            .token = it->row[i].token, .slot = it->row[i].slot, .pos = it->row[i].pos};
+    memcpy(c->host_step + h->page_off, c->pending, c->pending_cnt * sizeof *c->pending);
+    return h->page_off + c->pending_cnt * sizeof *c->pending;
+}
+
+/* send copies the step and brings the page tables up to date. */
+static void send(tdm_cuda_t *c, const tdm_engine_iter_t *it) {
+    uint64_t sz = write_step(c, it);
+    CUDA_TRY(c, cudaMemcpyAsync(c->step, c->host_step, sz, cudaMemcpyHostToDevice, c->stream),
+             "sending the step");
+    if (c->pending_cnt)
+        CUDA_TRY(c, tdm_rows_scatter(c->step, &c->pages, c->pending_cnt, c->stream),
+                 "the page tables");
+    c->pending_cnt = 0;
+}
+
+/* note_page keeps a new table entry for the next step; where many idle plans
+   or a hostile one fill the list, it goes out at once. */
+static void note_page(tdm_cuda_t *c, uint32_t at, uint32_t page) {
+    if (c->pending_cnt == CUDA_PAGE_MAX) {
+        send(c, NULL);
+        CUDA_TRY(c, cudaStreamSynchronize(c->stream), "the page tables");
+    }
+    c->pending[c->pending_cnt++] = (tdm_step_page_t){.at = at, .page = page};
+}
+
+static void op_apply(void *ctx, const tdm_plan_t *plan) {
+    tdm_cuda_t *c = (tdm_cuda_t *)ctx;
+    for (uint32_t i = 0; i < plan->open_cnt; i++) c->page_cnt[plan->open[i].slot] = 0;
+    for (uint32_t i = 0; i < plan->grant_cnt; i++) {
+        const tdm_plan_grant_t *g = &plan->grant[i];
+        uint32_t at = g->slot * c->pages.table_stride + c->page_cnt[g->slot];
+        for (uint32_t k = 0; k < g->page_cnt; k++)
+            note_page(c, at + k, plan->page[g->page_off + k]);
+        c->page_cnt[g->slot] += g->page_cnt;
+    }
+}
+
+static void plan_attention(tdm_cuda_t *c, tdm_engine_iter_t *it) {
+    const tdm_plan_t *p = it->plan;
+    tdm_pod_health_tick(&c->pod_config.state, p->iteration);
+    uint32_t route = p->route == TDM_ROUTE_FUSED ? (uint32_t)TDM_POD_ROUTE_AUTO : p->route;
+    tdm_pod_plan_build(&c->pod_config, it->seq, p->slice_cnt, p->decode_cnt, route,
+                       tdm_pod_blob(c->pod), &c->plan);
+    it->route = c->plan.route;
+    it->reason = c->plan.reason;
+    if (c->plan.route == TDM_ROUTE_IDLE)
+        tdm_cuda_note(c, cudaErrorNotSupported, "planning attention: no kernel takes the batch");
+}
+
+static const cuda_graph_t *graph_of(const tdm_cuda_t *c) {
+    if (c->plan.route != TDM_ROUTE_DECODE_ONLY || c->wants != c->rows) return NULL;
+    for (uint32_t i = 0; i < c->graph_cnt; i++)
+        if (c->graph[i].rows == c->rows && c->graph[i].variant == c->plan.variant)
+            return &c->graph[i];
+    return NULL;
+}
+
+static void op_begin(void *ctx, tdm_engine_iter_t *it) {
+    tdm_cuda_t *c = (tdm_cuda_t *)ctx;
+    c->is_waited = c->is_replayed = 0;
+    c->rows = tdm_gemm_rows(it->row_cnt);
+    c->wants = it->wanted_cnt ? tdm_gemm_rows(it->wanted_cnt) : 0;
+    plan_attention(c, it);
+    if (c->error) return;
+    send(c, it);
+    CUDA_TRY(c, tdm_pod_upload(c->pod, &c->plan, c->stream), "sending the attention plan");
+    const cuda_graph_t *g = graph_of(c);
+    if (!g) return;
+    CUDA_TRY(c, cudaGraphLaunch(g->exec, c->stream), "replaying an iteration");
+    c->is_replayed = it->is_replayed = 1;
+}
+
+/* judge turns what the device counted into the house's words. */
+static void judge(tdm_cuda_t *c, const tdm_engine_iter_t *it, tdm_attn_stats_t *stats) {
+    tdm_pod_counters_t count;
+    tdm_pod_counted(c->pod, &c->plan, &count);
+    int is_exact = tdm_pod_stats_add(&c->plan, &count, c->shape.layer_cnt, stats);
+    float slow_ns = c->plan.fused_us * SLOW_TIMES * 1e3f;
+    uint64_t limit_ns = slow_ns > 0.0f ? (uint64_t)slow_ns + SLOW_NS : 0;
+    (void)tdm_pod_health_judge(&c->pod_config.state, &c->plan, 0, is_exact, count.wall_ns, limit_ns,
+                               it->plan->iteration);
+}
+
+static tdm_status_t op_finish(void *ctx, const tdm_engine_iter_t *it, tdm_attn_stats_t *stats,
+                              tdm_error_t *err) {
+    tdm_cuda_t *c = (tdm_cuda_t *)ctx;
+    if (!c->is_waited) wait(c);
+    if (c->error) return tdm_cuda_failed(c, err);
+    judge(c, it, stats);
+    return TDM_OK;
+}
+
+const tdm_engine_ops_t tdm_cuda_ops = {.apply = op_apply,
+                                       .begin = op_begin,
+                                       .embed = op_embed,
+                                       .qkv = op_qkv,
+                                       .rope_append = op_rope_append,
+                                       .attention = op_attention,
+                                       .attn_out = op_attn_out,
+                                       .ffn = op_ffn,
+                                       .logits = op_logits,
+                                       .sample = op_sample,
+                                       .finish = op_finish};

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_KERNELS_CUDA_PEEK_H
+#define TDM_KERNELS_CUDA_PEEK_H
+
+/* A look inside for tests. */
+
+#include "kernels/include/backend.h"
+
+TDM_BEGIN_DECLS
+
+/* tdm_cuda_logits copies the logits of the i-th sampled row of the last
+   iteration of a CUDA backend into out [vocab].  0, or a cudaError_t. */
+TDM_MUST_USE int tdm_cuda_logits(const tdm_backend_t *b, uint32_t i, float *out);
+
+TDM_END_DECLS
+
+#endif /* TDM_KERNELS_CUDA_PEEK_H */

@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cuda/rows.h"
+
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+#include "appliance/abi/dummy.h"
+#include "kernels/cuda/block.cuh"
+
+#define ROW_THREADS 256
+
+static __device__ const tdm_step_head_t *head_of(const void *step) {
+    return static_cast<const tdm_step_head_t *>(step);
+}
+
+static __device__ const tdm_step_row_t *row_of(const void *step, uint32_t r) {
+    const uint8_t *base = static_cast<const uint8_t *>(step);
+    return reinterpret_cast<const tdm_step_row_t *>(base + head_of(step)->row_off) + r;
+}
+
+static __device__ uint64_t page_of(const tdm_rows_pages_t &pages, const tdm_step_row_t *row) {
+    uint64_t at = static_cast<uint64_t>(row->slot) * pages.table_stride;
+    return pages.table[at + row->pos / TDM_KV_PAGE_TOKENS];
+}
+
+// Four bf16 as two words.
+static __device__ uint2 pack4(float4 v) {
+    __nv_bfloat162 lo = __floats2bfloat162_rn(v.x, v.y);
+    __nv_bfloat162 hi = __floats2bfloat162_rn(v.z, v.w);
+    return make_uint2(*reinterpret_cast<uint32_t *>(&lo), *reinterpret_cast<uint32_t *>(&hi));
+}
+
+static __device__ float lower(uint32_t two) {
+    return __uint_as_float(two << 16);
+}
+
+static __device__ float upper(uint32_t two) {
+    return __uint_as_float(two & 0xffff0000u);
+}
+
+// --- page tables and embedding ------------------------------------------
+
+static __global__ void scatter_kernel(const void *step, tdm_rows_pages_t pages) {
+    const tdm_step_head_t *h = head_of(step);
+    const tdm_step_page_t *page =
+        reinterpret_cast<const tdm_step_page_t *>(static_cast<const uint8_t *>(step) + h->page_off);
+    uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < h->page_cnt) pages.table[page[i].at] = page[i].page;
+}
+
+static __global__ void embed_kernel(const void *step, const uint2 *embed, uint32_t hidden,
+                                    float4 *residual, tdm_rows_pages_t pages) {
+    uint32_t r = blockIdx.x;
+    uint32_t quads = hidden / 4;
+    float4 *to = residual + static_cast<uint64_t>(r) * quads;
+    if (r >= head_of(step)->row_cnt) {
+        for (uint32_t i = threadIdx.x; i < quads; i += blockDim.x) to[i] = float4();
+        return;
+    }
+    const tdm_step_row_t *row = row_of(step, r);
+    const uint2 *from = embed + static_cast<uint64_t>(row->token) * quads;
+    for (uint32_t i = threadIdx.x; i < quads; i += blockDim.x) {
+        uint2 v = from[i];
+        to[i] = make_float4(lower(v.x), upper(v.x), lower(v.y), upper(v.y));
+    }
+    if (threadIdx.x == 0) {
+        uint64_t at = page_of(pages, row) * TDM_KV_PAGE_TOKENS + row->pos % TDM_KV_PAGE_TOKENS;
+        pages.token[at] = row->token;
+    }
+}
+
+// --- norm -----------------------------------------------------------------
+
+static __device__ void norm_row(const float4 *x, const float4 *weight, uint32_t hidden, float eps,
+                                uint2 *out) {
+    uint32_t quads = hidden / 4;
+    float sum = 0.0f;
+    for (uint32_t i = threadIdx.x; i < quads; i += blockDim.x) {
+        float4 v = x[i];
+        sum += v.x * v.x + v.y * v.y + (v.z * v.z + v.w * v.w);
+    }
+    sum = block_sum(sum);
+    float scale = rsqrtf(sum / static_cast<float>(hidden) + eps);
+    for (uint32_t i = threadIdx.x; i < quads; i += blockDim.x) {
+        float4 v = x[i];
+        float4 w = weight[i];
+        out[i] = pack4(make_float4(v.x * scale * w.x, v.y * scale * w.y, v.z * scale * w.z,
+                                   v.w * scale * w.w));
+    }
+}
+
+static __global__ void norm_kernel(const float4 *residual, const float4 *weight, uint32_t hidden,
+                                   float eps, uint2 *out) {
+    uint64_t at = static_cast<uint64_t>(blockIdx.x) * (hidden / 4);
+    norm_row(residual + at, weight, hidden, eps, out + at);
+}
+
+static __global__ void norm_wanted_kernel(const void *step, const float4 *residual,
+                                          const float4 *weight, uint32_t hidden, float eps,
+                                          uint2 *out) {
+    const tdm_step_head_t *h = head_of(step);
+    uint32_t quads = hidden / 4;
+    uint32_t i = blockIdx.x;
+    out += static_cast<uint64_t>(i) * quads;
+    if (i >= h->want_cnt) {
+        for (uint32_t k = threadIdx.x; k < quads; k += blockDim.x) out[k] = uint2();
+        return;
+    }
+    const tdm_step_want_t *want =
+        reinterpret_cast<const tdm_step_want_t *>(static_cast<const uint8_t *>(step) + h->want_off);
+    norm_row(residual + static_cast<uint64_t>(want[i].row) * quads, weight, hidden, eps, out);
+}
+
+// --- rotary positions -----------------------------------------------------
+
+static __global__ void turn_kernel(const double *freq, uint32_t half, float *turn) {
+    uint64_t p = blockIdx.x;
+    float *row = turn + p * 2 * half;
+    for (uint32_t i = threadIdx.x; i < half; i += blockDim.x) {
+        double sine;
+        double cosine;
+        sincos(static_cast<double>(p) * freq[i], &sine, &cosine);
+        row[i] = static_cast<float>(cosine);
+        row[half + i] = static_cast<float>(sine);
+    }
+}
+
+static __global__ void rope_append_kernel(const void *step, tdm_rows_rope_t a,
+                                          tdm_rows_pages_t pages) {
+    uint32_t r = blockIdx.x;
+    if (r >= head_of(step)->row_cnt) return;
+    const tdm_step_row_t *row = row_of(step, r);
+    uint32_t dim = a.head_dim;
+    uint32_t half = dim / 2;
+    uint32_t head_cnt = a.nhead_q + 2 * a.nhead_kv;
+    const float *from = a.qkv + static_cast<uint64_t>(r) * head_cnt * dim;
+    const float *turn = a.turn + static_cast<uint64_t>(row->pos) * dim;
+    uint64_t page = page_of(pages, row);
+    uint32_t tok = row->pos % TDM_KV_PAGE_TOKENS;
+    __nv_bfloat16 *q = static_cast<__nv_bfloat16 *>(a.q);
+    __nv_bfloat16 *pool[2] = {static_cast<__nv_bfloat16 *>(a.k_pool),
+                              static_cast<__nv_bfloat16 *>(a.v_pool)};
+    for (uint32_t i = threadIdx.x; i < head_cnt * half; i += blockDim.x) {
+        uint32_t head = i / half;
+        uint32_t d = i % half;
+        float x = from[head * dim + d];
+        float y = from[head * dim + half + d];
+        int is_v = head >= a.nhead_q + a.nhead_kv;
+        if (!is_v) {
+            float c = turn[d];
+            float s = turn[half + d];
+            float turned = x * c - y * s;
+            y = y * c + x * s;
+            x = turned;
+        }
+        __nv_bfloat16 *to;
+        if (head < a.nhead_q) {
+            to = q + (static_cast<uint64_t>(r) * a.nhead_q + head) * dim;
+        } else {
+            uint32_t kv = (head - a.nhead_q) % a.nhead_kv;
+            to = pool[is_v] + ((page * a.nhead_kv + kv) * TDM_KV_PAGE_TOKENS + tok) * dim;
+        }
+        to[d] = __float2bfloat16_rn(x);
+        to[half + d] = __float2bfloat16_rn(y);
+    }
+}
+
+// --- SwiGLU -----------------------------------------------------------------
+
+static __device__ float swiglu(float gate, float up) {
+    return gate / (1.0f + __expf(-gate)) * up;
+}
+
+static __device__ uint32_t swiglu2(uint32_t gate, uint32_t up) {
+    __nv_bfloat162 v =
+        __floats2bfloat162_rn(swiglu(lower(gate), lower(up)), swiglu(upper(gate), upper(up)));
+    return *reinterpret_cast<uint32_t *>(&v);
+}
+
+// Eight outputs a thread.
+static __global__ void swiglu_kernel(const uint4 *both, uint32_t oct_cnt, uint4 *out) {
+    uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
+    uint64_t r = blockIdx.y;
+    if (i >= oct_cnt) return;
+    uint4 g = both[r * 2 * oct_cnt + i];
+    uint4 u = both[r * 2 * oct_cnt + oct_cnt + i];
+    out[r * oct_cnt + i] =
+        make_uint4(swiglu2(g.x, u.x), swiglu2(g.y, u.y), swiglu2(g.z, u.z), swiglu2(g.w, u.w));
+}
+
+// --- a dummy's weights -----------------------------------------------------
+
+static __global__ void draw_kernel(uint64_t seed, float scale, uint64_t quad_cnt,
+                                   uint32_t blank_cols, uint2 *out) {
+    uint64_t stride = static_cast<uint64_t>(gridDim.x) * blockDim.x;
+    uint64_t i = static_cast<uint64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+    for (; i < quad_cnt; i += stride) {
+        uint64_t bits = tdm_dummy_bits(seed, i);
+        float4 v = make_float4(tdm_dummy_value(bits, 0, scale), tdm_dummy_value(bits, 1, scale),
+                               tdm_dummy_value(bits, 2, scale), tdm_dummy_value(bits, 3, scale));
+        uint2 word = pack4(v);
+        // Blank rows may begin anywhere: their width is no multiple of 4 by law.
+        uint16_t *four = reinterpret_cast<uint16_t *>(&word);
+        for (uint32_t k = 0; blank_cols && k < 4; k++) {
+            if (!tdm_dummy_prints((4 * i + k) / blank_cols)) four[k] = 0;
+        }
+        out[i] = word;
+    }
+}
+
+// --- the C side ---------------------------------------------------------
+
+int tdm_rows_scatter(const void *step, const tdm_rows_pages_t *pages, uint32_t page_cnt,
+                     struct CUstream_st *stream) {
+    scatter_kernel<<<(page_cnt + 255) / 256, 256, 0, stream>>>(step, *pages);
+    return cudaGetLastError();
+}
+
+int tdm_rows_embed(const void *step, const void *embed, uint32_t hidden, float *residual,
+                   const tdm_rows_pages_t *pages, uint32_t rows, struct CUstream_st *stream) {
+    embed_kernel<<<rows, ROW_THREADS, 0, stream>>>(step, static_cast<const uint2 *>(embed), hidden,
+                                                   reinterpret_cast<float4 *>(residual), *pages);
+    return cudaGetLastError();
+}
+
+int tdm_rows_norm(const float *residual, const float *weight, uint32_t hidden, float eps, void *out,
+                  uint32_t rows, struct CUstream_st *stream) {
+    norm_kernel<<<rows, ROW_THREADS, 0, stream>>>(reinterpret_cast<const float4 *>(residual),
+                                                  reinterpret_cast<const float4 *>(weight), hidden,
+                                                  eps, static_cast<uint2 *>(out));
+    return cudaGetLastError();
+}
+
+int tdm_rows_norm_wanted(const void *step, const float *residual, const float *weight,
+                         uint32_t hidden, float eps, void *out, uint32_t wants,
+                         struct CUstream_st *stream) {
+    norm_wanted_kernel<<<wants, ROW_THREADS, 0, stream>>>(
+        step, reinterpret_cast<const float4 *>(residual), reinterpret_cast<const float4 *>(weight),
+        hidden, eps, static_cast<uint2 *>(out));
+    return cudaGetLastError();
+}
+
+int tdm_rows_rope_append(const void *step, const tdm_rows_rope_t *rope,
+                         const tdm_rows_pages_t *pages, uint32_t rows, struct CUstream_st *stream) {
+    rope_append_kernel<<<rows, ROW_THREADS, 0, stream>>>(step, *rope, *pages);
+    return cudaGetLastError();
+}
+
+int tdm_rows_turn(const double *freq, uint32_t head_dim, uint32_t position_cnt, float *turn,
+                  struct CUstream_st *stream) {
+    turn_kernel<<<position_cnt, 64, 0, stream>>>(freq, head_dim / 2, turn);
+    return cudaGetLastError();
+}
+
+int tdm_rows_swiglu(const void *both, uint32_t ffn, void *out, uint32_t rows,
+                    struct CUstream_st *stream) {
+    uint32_t oct_cnt = ffn / 8;
+    dim3 grid((oct_cnt + ROW_THREADS - 1) / ROW_THREADS, rows);
+    swiglu_kernel<<<grid, ROW_THREADS, 0, stream>>>(static_cast<const uint4 *>(both), oct_cnt,
+                                                    static_cast<uint4 *>(out));
+    return cudaGetLastError();
+}
+
+int tdm_rows_draw(uint64_t seed, float scale, uint64_t cnt, uint32_t blank_cols, void *out,
+                  struct CUstream_st *stream) {
+    uint64_t quads = cnt / 4;
+    uint64_t want = (quads + 255) / 256;
+    uint32_t grid = want < 8192 ? static_cast<uint32_t>(want) : 8192u;
+    draw_kernel<<<grid, 256, 0, stream>>>(seed, scale, quads, blank_cols,
+                                          static_cast<uint2 *>(out));
+    return cudaGetLastError();
+}

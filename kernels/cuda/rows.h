@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_KERNELS_CUDA_ROWS_H
+#define TDM_KERNELS_CUDA_ROWS_H
+
+/* The kernels that treat rows one by one.  The residual stream and what a
+   projection of the attention yields are float32, what a matrix product
+   reads is bf16, rounded once.
+
+   All take a grid of `rows`, at least the step's row_cnt (a captured launch
+   has as many as its bucket); rows past the count are made zero by the
+   embedding and touch no page.  Widths are multiples of 8, pointers 16-byte
+   aligned.  Calls queue on the stream and return 0 or a cudaError_t. */
+
+#include "kernels/cuda/step.h"
+
+TDM_BEGIN_DECLS
+
+struct CUstream_st;
+
+/* tdm_rows_pages_t: what the device knows of the KV pages. */
+typedef struct tdm_rows_pages {
+    uint32_t *table; /* [seq_max][table_stride] */
+    int32_t *token;  /* [page_cnt][TDM_KV_PAGE_TOKENS] inputs by where their KV lies */
+    uint32_t table_stride;
+} tdm_rows_pages_t;
+
+/* tdm_rows_scatter enters the step's new pages into the tables; page_cnt is
+   the step's or more. */
+int tdm_rows_scatter(const void *step, const tdm_rows_pages_t *pages, uint32_t page_cnt,
+                     struct CUstream_st *stream);
+
+/* tdm_rows_embed: residual[r] = embed[token of row r], and the token is
+   noted by its page.  embed [vocab][hidden] bf16, residual [rows][hidden]
+   float32. */
+int tdm_rows_embed(const void *step, const void *embed, uint32_t hidden, float *residual,
+                   const tdm_rows_pages_t *pages, uint32_t rows, struct CUstream_st *stream);
+
+/* tdm_rows_norm: out[r] = RMSNorm(residual[r]) * weight, bf16. */
+int tdm_rows_norm(const float *residual, const float *weight, uint32_t hidden, float eps, void *out,
+                  uint32_t rows, struct CUstream_st *stream);
+
+/* tdm_rows_norm_wanted: the same of the rows that the step wants sampled,
+   packed: out[i] is of want[i]'s row, zero past want_cnt. */
+int tdm_rows_norm_wanted(const void *step, const float *residual, const float *weight,
+                         uint32_t hidden, float eps, void *out, uint32_t wants,
+                         struct CUstream_st *stream);
+
+/* tdm_rows_rope_append: of qkv [rows][nhead_q + 2 nhead_kv][head_dim]
+   float32 the queries are rotated into q [rows][nhead_q][head_dim] bf16,
+   the keys rotated and the values as they are into the pages' pools
+   [page][nhead_kv][TDM_KV_PAGE_TOKENS][head_dim] bf16.  turn
+   [position][head_dim]: cosines, then sines. */
+typedef struct tdm_rows_rope {
+    const float *qkv;
+    const float *turn;
+    void *q;
+    void *k_pool;
+    void *v_pool;
+    uint32_t nhead_q;
+    uint32_t nhead_kv;
+    uint32_t head_dim;
+} tdm_rows_rope_t;
+int tdm_rows_rope_append(const void *step, const tdm_rows_rope_t *rope,
+                         const tdm_rows_pages_t *pages, uint32_t rows, struct CUstream_st *stream);
+
+/* tdm_rows_turn fills turn [position_cnt][head_dim] from the radians per
+   position freq [head_dim / 2], double, in device memory. */
+int tdm_rows_turn(const double *freq, uint32_t head_dim, uint32_t position_cnt, float *turn,
+                  struct CUstream_st *stream);
+
+/* tdm_rows_swiglu: out[r] = silu(gate) * up, of both [rows][2][ffn] bf16 (gate
+   first), out [rows][ffn] bf16. */
+int tdm_rows_swiglu(const void *both, uint32_t ffn, void *out, uint32_t rows,
+                    struct CUstream_st *stream);
+
+/* tdm_rows_draw fills cnt bf16 of a dummy model's tensor, cnt a multiple of
+   4, with what appliance/abi/dummy.h says; rows of blank ids are zero where
+   cols, their width, is not 0. */
+int tdm_rows_draw(uint64_t seed, float scale, uint64_t cnt, uint32_t blank_cols, void *out,
+                  struct CUstream_st *stream);
+
+TDM_END_DECLS
+
+#endif /* TDM_KERNELS_CUDA_ROWS_H */

@@ -1,0 +1,369 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cuda/sample.h"
+
+#include <cuda_runtime.h>
+#include <float.h>
+
+#include "appliance/abi/result.h"
+#include "kernels/cuda/block.cuh"
+
+#define THREADS 1024u
+#define WARPS   (THREADS / 32)
+
+#define UNIT_LG 40 // weights are counted in 2^-40 of the highest
+
+typedef unsigned long long u64_t;
+
+// A place in the order "highest first, lowest id first on a tie".
+typedef struct place {
+    uint32_t rising; // the value as a number that rises with it
+    uint32_t id;
+} place_t;
+
+// One row: what is asked, and the values that the draw sees.
+typedef struct row {
+    const tdm_step_want_t *want;
+    const float *logits;
+    float *changed;
+    float *weight;
+    uint32_t vocab;
+} row_t;
+
+static __device__ uint32_t rising_of(float v) {
+    uint32_t bits = __float_as_uint(v + 0.0f); // -0 becomes +0: they tie
+    return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+}
+
+static __device__ float value_of(uint32_t rising) {
+    return __uint_as_float(rising & 0x80000000u ? rising & 0x7fffffffu : ~rising);
+}
+
+// tdm_exp_f32 of kernels/sample/exp.h, step by step; nothing is contracted.
+static __device__ float exp_plain(float x) {
+    x = x < -87.0f ? -87.0f : x;
+    float top = x > 88.0f ? 88.0f : x;
+    float shifted = __fadd_rn(__fmul_rn(top, 1.44269504f), 12582912.0f);
+    float whole = __fsub_rn(shifted, 12582912.0f);
+    float r = __fsub_rn(__fsub_rn(top, __fmul_rn(whole, 0.693359375f)),
+                        __fmul_rn(whole, -2.12194440e-4f));
+    const float c[7] = {1.0f / 720.0f, 1.0f / 120.0f, 1.0f / 24.0f, 1.0f / 6.0f, 0.5f, 1.0f, 1.0f};
+    float p = 1.0f / 5040.0f;
+    for (int i = 0; i < 7; i++) p = __fadd_rn(__fmul_rn(p, r), c[i]);
+    float scale = __uint_as_float((__float_as_uint(shifted) - 0x4b400000u + 127u) << 23);
+    return x <= -87.0f ? 0.0f : __fmul_rn(p, scale);
+}
+
+static __device__ u64_t units_of(float weight) {
+    return __float2ull_rn(weight * static_cast<float>(UINT64_C(1) << UNIT_LG));
+}
+
+// --- the highest ----------------------------------------------------------
+
+// The first place of the row, and whether all is sound: no NaN, no +inf.
+static __device__ place_t first_place(const float *x, uint32_t vocab, int *is_sound) {
+    u64_t best = 0;
+    uint32_t bad = 0;
+    for (uint32_t i = threadIdx.x; i < vocab; i += THREADS) {
+        float v = x[i];
+        bad |= !(v < INFINITY);
+        u64_t key = static_cast<u64_t>(rising_of(v)) << 32 | (~i & 0xffffffffu);
+        best = key > best ? key : best;
+    }
+    best = block_max(best);
+    *is_sound = block_max(bad) == 0;
+    place_t p = {static_cast<uint32_t>(best >> 32), ~static_cast<uint32_t>(best)};
+    return p;
+}
+
+static __device__ double log_total(const row_t &r, float top) {
+    u64_t sum = 0;
+    for (uint32_t i = threadIdx.x; i < r.vocab; i += THREADS) {
+        sum += units_of(exp_plain(r.logits[i] - top));
+    }
+    sum = block_sum(sum);
+    return log(static_cast<double>(sum) / static_cast<double>(UINT64_C(1) << UNIT_LG));
+}
+
+// --- what changes logits ---------------------------------------------------
+
+static __device__ int has_mask(const row_t &r) {
+    const tdm_step_want_t *w = r.want;
+    uint32_t out_cnt = w->pos > w->prompt_cnt ? w->pos - w->prompt_cnt : 0;
+    return out_cnt < w->sampling.min_tokens && w->sampling.stop_cnt > 0;
+}
+
+static __device__ int has_penalty(const row_t &r) {
+    const tdm_sampling_t *p = &r.want->sampling;
+    return p->repetition_penalty != 1.0f || p->presence_penalty != 0.0f ||
+           p->frequency_penalty != 0.0f;
+}
+
+#define COUNT_IN_PROMPT 0x80000000u // the lower bits count outputs
+
+static __device__ uint32_t history_at(const tdm_sample_args_t &a, const tdm_step_want_t *w,
+                                      uint32_t pos) {
+    uint64_t at = static_cast<uint64_t>(w->slot) * a.table_stride + pos / TDM_KV_PAGE_TOKENS;
+    uint64_t page = a.table[at];
+    return static_cast<uint32_t>(a.token[page * TDM_KV_PAGE_TOKENS + pos % TDM_KV_PAGE_TOKENS]);
+}
+
+// Counts the history in the weights' scratch, then lets whoever empties a
+// counter change that token: each distinct one once.
+static __device__ void penalise(const tdm_sample_args_t &a, const row_t &r) {
+    const tdm_step_want_t *w = r.want;
+    const tdm_sampling_t *p = &w->sampling;
+    uint32_t *count = reinterpret_cast<uint32_t *>(r.weight);
+    for (uint32_t i = threadIdx.x; i < r.vocab; i += THREADS) count[i] = 0;
+    __syncthreads();
+    for (uint32_t i = threadIdx.x; i < w->pos; i += THREADS) {
+        uint32_t id = history_at(a, w, i);
+        if (id >= r.vocab) continue;
+        if (i < w->prompt_cnt) {
+            atomicOr(&count[id], COUNT_IN_PROMPT);
+        } else {
+            atomicAdd(&count[id], 1u);
+        }
+    }
+    __syncthreads();
+    for (uint32_t i = threadIdx.x; i < w->pos; i += THREADS) {
+        uint32_t id = history_at(a, w, i);
+        if (id >= r.vocab) continue;
+        uint32_t seen = atomicExch(&count[id], 0u);
+        if (seen == 0) continue;
+        float out_cnt = static_cast<float>(seen & ~COUNT_IN_PROMPT);
+        float x = r.changed[id];
+        x = x > 0.0f ? __fdiv_rn(x, p->repetition_penalty) : __fmul_rn(x, p->repetition_penalty);
+        if (out_cnt > 0.0f) {
+            x = __fsub_rn(x,
+                          __fadd_rn(p->presence_penalty, __fmul_rn(p->frequency_penalty, out_cnt)));
+        }
+        r.changed[id] = x > FLT_MAX ? FLT_MAX : x;
+    }
+    __syncthreads();
+}
+
+static __device__ void change(const tdm_sample_args_t &a, const row_t &r) {
+    for (uint32_t i = threadIdx.x; i < r.vocab; i += THREADS) r.changed[i] = r.logits[i];
+    __syncthreads();
+    const tdm_sampling_t *p = &r.want->sampling;
+    if (has_mask(r) && threadIdx.x < p->stop_cnt) {
+        uint32_t id = static_cast<uint32_t>(p->stop_id[threadIdx.x]);
+        if (id < r.vocab) r.changed[id] = -INFINITY;
+    }
+    __syncthreads();
+    if (has_penalty(r)) penalise(a, r);
+}
+
+// --- the search ----------------------------------------------------------------
+
+// Who takes part in a search, and what each counts.
+typedef struct crowd {
+    place_t last;     // candidates up to here, in order
+    float weight_min; // that weigh at least this, and more than nothing
+    int is_heads;     // each counts 1, not its weight
+} crowd_t;
+
+static __device__ u64_t share(const row_t &r, const crowd_t &c, uint32_t i, uint32_t *rising) {
+    float w = r.weight[i];
+    *rising = rising_of(r.changed[i]);
+    if (!(w > 0.0f) || w < c.weight_min || *rising < c.last.rising) return 0;
+    if (*rising == c.last.rising && i > c.last.id) return 0;
+    return c.is_heads ? 1 : units_of(w);
+}
+
+static __device__ u64_t total(const row_t &r, const crowd_t &c) {
+    u64_t sum = 0;
+    uint32_t rising;
+    for (uint32_t i = threadIdx.x; i < r.vocab; i += THREADS) sum += share(r, c, i, &rising);
+    return block_sum(sum);
+}
+
+// The highest value at which those of it and above come to goal; *above gets
+// what lies above that value.
+static __device__ uint32_t search_value(const row_t &r, const crowd_t &c, u64_t goal,
+                                        u64_t *above) {
+    uint32_t low = 0; // all candidates from low on come to goal
+    *above = 0;
+    for (int shift = 30; shift >= 0; shift -= 2) {
+        u64_t sum[3] = {0, 0, 0};
+        for (uint32_t i = threadIdx.x; i < r.vocab; i += THREADS) {
+            uint32_t rising;
+            u64_t s = share(r, c, i, &rising);
+            for (uint32_t k = 0; k < 3; k++) {
+                if (rising >= low + ((k + 1) << shift)) sum[k] += s;
+            }
+        }
+        uint32_t step = 0;
+        for (uint32_t k = 0; k < 3; k++) {
+            sum[k] = block_sum(sum[k]);
+            if (sum[k] >= goal) {
+                step = k + 1;
+            } else if (step == k) {
+                *above = sum[k];
+            }
+        }
+        low += step << shift;
+    }
+    return low;
+}
+
+// The first id at which those of value `rising` (any value where is_all) come
+// to goal, by id.  A warp has a stretch of the row.
+static __device__ uint32_t search_id(const row_t &r, const crowd_t &c, uint32_t rising, int is_all,
+                                     u64_t goal) {
+    __shared__ u64_t stretch_sum[WARPS];
+    __shared__ uint32_t found;
+    uint32_t lane = threadIdx.x % 32;
+    uint32_t warp = threadIdx.x / 32;
+    uint32_t width = ((r.vocab + WARPS - 1) / WARPS + 31) / 32 * 32;
+    uint32_t begin = warp * width;
+    uint32_t end = begin + width < r.vocab ? begin + width : r.vocab;
+    u64_t sum = 0;
+    uint32_t own;
+    for (uint32_t i = begin + lane; i < end; i += 32) {
+        u64_t s = share(r, c, i, &own);
+        if (is_all || own == rising) sum += s;
+    }
+    for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(~0u, sum, step);
+    if (threadIdx.x == 0) found = 0;
+    if (lane == 0) stretch_sum[warp] = sum;
+    __syncthreads();
+    u64_t before = 0;
+    for (uint32_t w = 0; w < warp; w++) before += stretch_sum[w];
+    if (before < goal && before + sum >= goal) {
+        for (uint32_t at = begin; at < end; at += 32) {
+            uint32_t i = at + lane;
+            u64_t s = i < end ? share(r, c, i, &own) : 0;
+            if (i >= end || !(is_all || own == rising)) s = 0;
+            u64_t run = s;
+            for (int step = 1; step < 32; step *= 2) {
+                u64_t left = __shfl_up_sync(~0u, run, step);
+                if (lane >= static_cast<uint32_t>(step)) run += left;
+            }
+            uint32_t over = __ballot_sync(~0u, before + run >= goal);
+            if (over) {
+                if (lane == 0) found = at + __ffs(static_cast<int>(over)) - 1;
+                break;
+            }
+            before += __shfl_sync(~0u, run, 31);
+        }
+    }
+    __syncthreads();
+    uint32_t id = found;
+    __syncthreads(); // found may be set anew only after all have read it
+    return id;
+}
+
+// The candidate at which the crowd, in order, comes to goal.
+static __device__ place_t search(const row_t &r, const crowd_t &c, u64_t goal) {
+    u64_t above;
+    place_t p;
+    p.rising = search_value(r, c, goal, &above);
+    p.id = search_id(r, c, p.rising, 0, goal - above);
+    return p;
+}
+
+// --- the draw ----------------------------------------------------------------
+
+static __device__ void weigh(const row_t &r, const float *from, float top) {
+    float temperature = r.want->sampling.temperature;
+    for (uint32_t i = threadIdx.x; i < r.vocab; i += THREADS) {
+        float v = __fdiv_rn(__fsub_rn(from[i], top), temperature);
+        r.changed[i] = v;
+        r.weight[i] = exp_plain(v);
+    }
+    __syncthreads();
+}
+
+// tdm_rng_at and tdm_rng_unit of appliance/base/rng.h.
+static __device__ uint64_t mix(uint64_t z) {
+    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return z ^ (z >> 31);
+}
+
+static __device__ double unit_at(uint64_t seed, uint64_t index) {
+    uint64_t bits = mix(mix(seed + UINT64_C(0x9e3779b97f4a7c15)) ^
+                        (index * UINT64_C(0xd1342543de82ef95) + UINT64_C(0x2545f4914f6cdd1d)));
+    return static_cast<double>(bits >> 11) * 0x1.0p-53;
+}
+
+// What a share in [0, 1) of sum comes to, at least 1 and at most sum.
+static __device__ u64_t past(double part, u64_t sum) {
+    u64_t goal = static_cast<u64_t>(part * static_cast<double>(sum)) + 1;
+    return goal < sum ? goal : sum;
+}
+
+static __device__ int32_t draw(const row_t &r, const float *from, float top) {
+    const tdm_sampling_t *p = &r.want->sampling;
+    weigh(r, from, top);
+    crowd_t all = {{0, 0xffffffffu}, 0.0f, 0};
+    double u = unit_at(p->seed, r.want->pos);
+    if (p->top_k == 0 && p->top_p >= 1.0f) {
+        all.weight_min = p->min_p;
+        return static_cast<int32_t>(search_id(r, all, 0, 1, past(u, total(r, all))));
+    }
+    if (p->top_k > 0) {
+        crowd_t heads = all;
+        heads.is_heads = 1;
+        u64_t k = static_cast<u64_t>(p->top_k);
+        if (k < total(r, heads)) all.last = search(r, heads, k);
+    }
+    if (p->top_p < 1.0f) {
+        u64_t sum = total(r, all);
+        u64_t goal =
+            static_cast<u64_t>(ceil(static_cast<double>(sum) * static_cast<double>(p->top_p)));
+        goal = goal < 1 ? 1 : goal > sum ? sum : goal;
+        all.last = search(r, all, goal);
+    }
+    all.weight_min = p->min_p;
+    return static_cast<int32_t>(search(r, all, past(u, total(r, all))).id);
+}
+
+static __device__ uint32_t stop_flag(const tdm_sampling_t *p, int32_t token) {
+    if (p->flags & TDM_SAMPLING_IGNORE_EOS) return 0;
+    for (uint32_t i = 0; i < p->stop_cnt; i++) {
+        if (p->stop_id[i] == token) return TDM_SAMPLE_STOP_ID;
+    }
+    return 0;
+}
+
+static __device__ tdm_step_drawn_t sample_row(const tdm_sample_args_t &a, const row_t &r) {
+    tdm_step_drawn_t none = {-1, TDM_SAMPLE_NAN, 0.0f, 0};
+    int is_sound;
+    place_t first = first_place(r.logits, r.vocab, &is_sound);
+    float raw_top = value_of(first.rising);
+    if (!is_sound || !(raw_top > -INFINITY)) return none;
+    double log_sum = log_total(r, raw_top);
+    const float *from = r.logits;
+    float top = raw_top;
+    if (has_mask(r) || has_penalty(r)) {
+        change(a, r);
+        from = r.changed;
+        first = first_place(from, r.vocab, &is_sound);
+        top = value_of(first.rising);
+        if (!(top > -INFINITY)) return none;
+    }
+    int is_greedy = r.want->sampling.temperature == 0.0f;
+    int32_t token = is_greedy ? static_cast<int32_t>(first.id) : draw(r, from, top);
+    double logprob = static_cast<double>(r.logits[token]) - static_cast<double>(raw_top) - log_sum;
+    tdm_step_drawn_t out = {token, stop_flag(&r.want->sampling, token), static_cast<float>(logprob),
+                            0};
+    return out;
+}
+
+static __global__ void __launch_bounds__(THREADS) sample_kernel(tdm_sample_args_t a) {
+    const tdm_step_head_t *head = static_cast<const tdm_step_head_t *>(a.step);
+    if (blockIdx.x >= head->want_cnt) return;
+    const uint8_t *base = static_cast<const uint8_t *>(a.step);
+    uint64_t at = static_cast<uint64_t>(blockIdx.x) * a.vocab;
+    row_t r = {reinterpret_cast<const tdm_step_want_t *>(base + head->want_off) + blockIdx.x,
+               a.logits + at, a.changed + at, a.weight + at, a.vocab};
+    tdm_step_drawn_t out = sample_row(a, r);
+    if (threadIdx.x == 0) a.drawn[blockIdx.x] = out;
+}
+
+int tdm_sample_rows(const tdm_sample_args_t *args, uint32_t wants, struct CUstream_st *stream) {
+    sample_kernel<<<wants, THREADS, 0, stream>>>(*args);
+    return cudaGetLastError();
+}

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_KERNELS_CUDA_SAMPLE_H
+#define TDM_KERNELS_CUDA_SAMPLE_H
+
+/* The sampler of kernels/sample on the device: one CTA turns one row of
+   logits into one token, by the same steps, the same exponential and the
+   same draw.  Both count weights in whole units of 2^-40 (the highest weighs
+   1), so no order of adding shows, a row depends on its own arguments alone,
+   and the same logits give the same token on both.
+
+     logits --max, sum--> logprob's parts, greedy
+            --copy, mask, penalties--> changed
+            --(x - max) / temperature--> changed, weight
+            --top_k, top_p--> the last candidate that stays (value, id)
+            --min_p, u--> the token
+
+   The last candidate of the k highest, of a share of all weight, and the
+   drawn one are found alike: by value, two bits a pass, then by id. */
+
+#include "kernels/cuda/step.h"
+
+TDM_BEGIN_DECLS
+
+struct CUstream_st;
+
+typedef struct tdm_sample_args {
+    const void *step;
+    const float *logits; /* [wants][vocab], left as they are */
+    float *changed;      /* [wants][vocab] scratch */
+    float *weight;       /* [wants][vocab] scratch */
+    const uint32_t *table;
+    const int32_t *token; /* [page][TDM_KV_PAGE_TOKENS], as in rows.h */
+    tdm_step_drawn_t *drawn;
+    uint32_t table_stride;
+    uint32_t vocab;
+} tdm_sample_args_t;
+
+/* tdm_sample_rows queues the sampling of the step's wanted rows, at most
+   `wants`.  0 or a cudaError_t. */
+int tdm_sample_rows(const tdm_sample_args_t *args, uint32_t wants, struct CUstream_st *stream);
+
+TDM_END_DECLS
+
+#endif /* TDM_KERNELS_CUDA_SAMPLE_H */

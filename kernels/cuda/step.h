@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_KERNELS_CUDA_STEP_H
+#define TDM_KERNELS_CUDA_STEP_H
+
+/* What one iteration is to the device: one block of plain data, written by
+   the host into pinned memory and copied in one piece.
+
+     tdm_step_head_t | want [want_cnt] | row [row_cnt] | page [page_cnt]
+
+   Counts are read by the kernels from the block, never from a launch's
+   arguments, so that a captured launch serves every later iteration with
+   as many rows or fewer. */
+
+#include "appliance/abi/sampling.h"
+
+TDM_BEGIN_DECLS
+
+/* One input row. */
+typedef struct tdm_step_row {
+    int32_t token; /* in [0, vocab) */
+    uint32_t slot;
+    uint32_t pos;
+    uint32_t reserved;
+} tdm_step_row_t;
+
+/* One row that samples. */
+typedef struct tdm_step_want {
+    uint32_t row;
+    uint32_t slot;
+    uint32_t pos;        /* of the new token */
+    uint32_t prompt_cnt; /* positions below it are prompt */
+    tdm_sampling_t sampling;
+} tdm_step_want_t;
+
+/* One new entry of a page table. */
+typedef struct tdm_step_page {
+    uint32_t at; /* slot * table_stride + index */
+    uint32_t page;
+} tdm_step_page_t;
+
+typedef struct tdm_step_head {
+    uint32_t want_cnt;
+    uint32_t row_cnt;
+    uint32_t page_cnt;
+    uint32_t want_off; /* bytes from the head, multiples of 16 */
+    uint32_t row_off;
+    uint32_t page_off;
+    uint32_t reserved[2];
+} tdm_step_head_t;
+
+/* What a sampled row comes back as. */
+typedef struct tdm_step_drawn {
+    int32_t token;
+    uint32_t flags; /* TDM_SAMPLE_* */
+    float logprob;
+    uint32_t reserved;
+} tdm_step_drawn_t;
+
+TDM_END_DECLS
+
+#endif /* TDM_KERNELS_CUDA_STEP_H */

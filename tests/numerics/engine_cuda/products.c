@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Goal: a product is what its shape says: which operand is turned, what is
+   added to, what type comes out.  Method: entries drawn at random against
+   sums in double. */
+#include "kernels/cuda/gemm.h"
+
+#include <cuda_runtime_api.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "appliance/abi/limits.h"
+#include "tests/numerics/engine_cuda/bench.h"
+
+static void try_shape(tdm_gemm_t *g, const tdm_gemm_shape_t *s, tdm_rng_t *rng) {
+    uint64_t x_cnt = (uint64_t)s->rows * s->in, w_cnt = (uint64_t)s->out * s->in;
+    uint64_t y_cnt = (uint64_t)s->rows * s->out;
+    uint64_t y_sz = y_cnt * (s->y_type == TDM_GEMM_F32 ? 4 : 2);
+    uint16_t *x = bench_alloc(x_cnt * 2), *w = bench_alloc(w_cnt * 2);
+    float *before = bench_alloc(y_cnt * 4);
+    void *y = bench_alloc(y_sz);
+    for (uint64_t i = 0; i < x_cnt; i++) x[i] = bench_bf16(bench_draw(rng));
+    for (uint64_t i = 0; i < w_cnt; i++) w[i] = bench_bf16(bench_draw(rng));
+    for (uint64_t i = 0; i < y_cnt; i++) before[i] = bench_draw(rng);
+    void *d_x = bench_put(x, x_cnt * 2), *d_w = bench_put(w, w_cnt * 2);
+    void *d_y = bench_put(s->is_add ? before : NULL, y_sz);
+    bench_ok(tdm_gemm_run(g, s, d_x, d_w, d_y, NULL) == 0, "a product of %u x %u x %u", s->rows,
+             s->out, s->in);
+    bench_get(y, d_y, y_sz);
+    for (uint32_t n = 0; n < 500; n++) {
+        uint32_t r = tdm_rng_below(rng, s->rows), o = tdm_rng_below(rng, s->out);
+        uint64_t at = (uint64_t)r * s->out + o;
+        double sum = s->is_add ? (double)before[at] : 0.0, size = 1.0;
+        for (uint32_t k = 0; k < s->in; k++) {
+            double term = (double)bench_f32(x[(uint64_t)r * s->in + k]) *
+                          (double)bench_f32(w[(uint64_t)o * s->in + k]);
+            sum += term;
+            size += term * term;
+        }
+        double got = s->y_type == TDM_GEMM_F32 ? (double)((float *)y)[at]
+                                               : (double)bench_f32(((uint16_t *)y)[at]);
+        double room = s->y_type == TDM_GEMM_F32 ? 1e-5 * sqrt(size) : ldexp(fabs(sum), -8) + 1e-5;
+        bench_ok(fabs(got - sum) <= room, "%u x %u x %u at %u %u: %.9g, reference %.9g", s->rows,
+                 s->out, s->in, r, o, got, sum);
+    }
+    bench_free(d_x);
+    bench_free(d_w);
+    bench_free(d_y);
+    free(x);
+    free(w);
+    free(before);
+    free(y);
+}
+
+static void rows_are_few_and_enough(void) {
+    uint32_t cnt = 0, last = 0;
+    for (uint32_t r = 1; r <= TDM_PLAN_TOKEN_MAX + TDM_SEQ_MAX; r++) {
+        uint32_t n = tdm_gemm_rows(r);
+        bench_ok(n >= r && n >= last && tdm_gemm_rows(n) == n && n - r <= TDM_MAX(r / 4, 7u),
+                 "rows %u -> %u", r, n);
+        cnt += n != last;
+        last = n;
+    }
+    bench_ok(5 * cnt <= TDM_GEMM_SHAPE_MAX, "%u numbers of rows", cnt);
+}
+
+int part_products(void) {
+    const tdm_gemm_shape_t shape[] = {
+        {1, 8, 8, TDM_GEMM_F32, 0},         {1, 576, 1536, TDM_GEMM_F32, 1},
+        {2, 4096, 4096, TDM_GEMM_F32, 1},   {8, 3072, 576, TDM_GEMM_BF16, 0},
+        {24, 960, 576, TDM_GEMM_F32, 0},    {128, 6144, 4096, TDM_GEMM_F32, 0},
+        {144, 49152, 576, TDM_GEMM_F32, 0}, {1024, 4096, 14336, TDM_GEMM_F32, 1},
+        {3, 307, 96, TDM_GEMM_F32, 0},      {5, 336, 96, TDM_GEMM_BF16, 0}};
+    void *workspace = bench_put(NULL, TDM_GEMM_WORKSPACE);
+    tdm_gemm_t *g = NULL;
+    tdm_error_t err = {0};
+    tdm_rng_t rng = {3};
+    rows_are_few_and_enough();
+    if (tdm_gemm_open(workspace, &g, &err) != TDM_OK) {
+        printf("%s\n", err.text);
+        return 2;
+    }
+    for (size_t i = 0; i < TDM_COUNT_OF(shape); i++) try_shape(g, &shape[i], &rng);
+    bench_ok(tdm_gemm_shape_cnt(g) == TDM_COUNT_OF(shape), "%u shapes", tdm_gemm_shape_cnt(g));
+    tdm_gemm_close(g);
+    bench_free(workspace);
+    return bench_end("products");
+}

@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How long iterations take through the backend's door, weights drawn on the
+   device: 128 sequences are prefilled with 1,024 tokens by 2,048 an
+   iteration, then decode alone by 1, 32 and 128; one prefill of 2,048 tokens
+   after 40 ms of rest.  Each line: what, the median of its iterations, and
+   the bytes or FLOPs that the shape asks for. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "appliance/abi/dummy.h"
+#include "appliance/base/clock.h"
+#include "appliance/model/dummy.h"
+#include "kernels/include/backend.h"
+#include "tests/numerics/engine_cuda/bench.h"
+
+#define SEQS    128u
+#define CONTEXT 1024u
+#define ROOM    1408u /* positions of a sequence */
+#define CHUNK   2048u
+#define SAMPLES 4096u
+
+typedef struct speed {
+    tdm_backend_t *b;
+    tdm_plan_t *plan;
+    tdm_result_t *result;
+    uint32_t pos[SEQS + 2];
+    uint32_t is_open[2];
+    double us[SAMPLES];
+    uint32_t cnt;
+} speed_t;
+
+static int by_size(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+static double median(speed_t *s) {
+    qsort(s->us, s->cnt, sizeof *s->us, by_size);
+    return s->cnt ? s->us[s->cnt / 2] : 0.0;
+}
+
+static void run(speed_t *s) {
+    tdm_error_t err = {0};
+    s->plan->iteration++;
+    if (tdm_backend_run(s->b, s->plan, s->result, &err) != TDM_OK) {
+        printf("%s\n", err.text);
+        exit(2);
+    }
+    if (s->cnt < SAMPLES)
+        s->us[s->cnt++] = (double)(s->result->end_ns - s->result->start_ns) * 1e-3;
+    uint64_t iteration = s->plan->iteration;
+    memset(s->plan, 0, offsetof(tdm_plan_t, close));
+    s->plan->iteration = iteration;
+}
+
+static void open_slot(speed_t *s, uint32_t slot, uint32_t prompt_cnt) {
+    tdm_plan_t *p = s->plan;
+    uint32_t pages = ROOM / TDM_KV_PAGE_TOKENS;
+    p->open[p->open_cnt++] =
+        (tdm_plan_open_t){.slot = slot,
+                          .prompt_cnt = prompt_cnt,
+                          .sampling = {.top_p = 1.0f, .repetition_penalty = 1.0f}};
+    p->grant[p->grant_cnt++] =
+        (tdm_plan_grant_t){.slot = slot, .page_off = p->page_cnt, .page_cnt = pages};
+    for (uint32_t i = 0; i < pages; i++) p->page[p->page_cnt++] = i * (SEQS + 2) + slot;
+}
+
+/* reopen begins a slot's prompt anew, one that does not end. */
+static void reopen(speed_t *s, uint32_t slot) {
+    if (s->is_open[slot - SEQS]) s->plan->close[s->plan->close_cnt++] = slot;
+    s->is_open[slot - SEQS] = 1;
+    open_slot(s, slot, CHUNK / 2 + 1);
+}
+
+static void add_slice(speed_t *s, uint32_t slot, uint32_t cnt, int is_last, tdm_rng_t *rng) {
+    tdm_plan_t *p = s->plan;
+    p->slice[p->slice_cnt++] = (tdm_plan_slice_t){.slot = slot,
+                                                  .pos = s->pos[slot],
+                                                  .cnt = cnt,
+                                                  .token_off = p->token_cnt,
+                                                  .is_last = (uint32_t)is_last};
+    for (uint32_t i = 0; i < cnt; i++) p->token[p->token_cnt++] = (int32_t)tdm_rng_below(rng, 8192);
+    s->pos[slot] += cnt;
+}
+
+static void add_decodes(speed_t *s, uint32_t cnt) {
+    tdm_plan_t *p = s->plan;
+    for (uint32_t i = 0; i < cnt; i++)
+        p->decode[p->decode_cnt++] = (tdm_plan_decode_t){.slot = i, .pos = s->pos[i]++};
+}
+
+static void prefill_all(speed_t *s, tdm_rng_t *rng) {
+    for (uint32_t i = 0; i < SEQS; i += CHUNK / CONTEXT) {
+        s->plan->route = TDM_ROUTE_PREFILL_ONLY;
+        for (uint32_t k = i; k < i + CHUNK / CONTEXT; k++) {
+            open_slot(s, k, CONTEXT);
+            add_slice(s, k, CONTEXT, 1, rng);
+        }
+        run(s);
+    }
+}
+
+static void decode(speed_t *s, uint32_t batch, uint32_t iterations) {
+    const tdm_backend_info_t *info = tdm_backend_info(s->b);
+    double attention_us = 0.0, sample_us = 0.0;
+    s->cnt = 0;
+    int64_t start_ns = tdm_clock_now_ns();
+    for (uint32_t n = 0; n < iterations; n++) {
+        s->plan->route = TDM_ROUTE_DECODE_ONLY;
+        add_decodes(s, batch);
+        run(s);
+        attention_us += (double)s->result->attention_ns * 1e-3 / iterations;
+        sample_us += (double)s->result->sample_ns * 1e-3 / iterations;
+    }
+    double wall_us = (double)(tdm_clock_now_ns() - start_ns) * 1e-3 / iterations;
+    double bytes = (double)info->weight_bytes + (double)s->result->kv_read_bytes;
+    double us = median(s);
+    printf("  decode %u at %u: %.1f us (wall %.1f, attention %.1f, waits in sample %.1f); %.3f GB, "
+           "%.0f GB/s; over bytes / 4.3e12: %.3f\n",
+           batch, s->pos[0], us, wall_us, attention_us, sample_us, bytes * 1e-9, bytes / us * 1e-3,
+           us * 1e-6 / (bytes / 4.3e12));
+}
+
+static void prefill(speed_t *s, uint32_t rounds, unsigned rest_us, tdm_rng_t *rng) {
+    const tdm_backend_info_t *info = tdm_backend_info(s->b);
+    s->cnt = 0;
+    for (uint32_t n = 0; n < rounds; n++) {
+        (void)usleep(rest_us);
+        for (uint32_t k = 0; k < 2; k++) {
+            s->pos[SEQS + k] = 0;
+            reopen(s, SEQS + k); /* nothing samples */
+            add_slice(s, SEQS + k, CHUNK / 2, 0, rng);
+        }
+        s->plan->route = TDM_ROUTE_PREFILL_ONLY;
+        run(s);
+    }
+    double flops = (double)info->row_flops * CHUNK + (double)s->result->attention_flops;
+    double us = median(s);
+    printf("  prefill %u tokens after %u ms: %.1f us; %.1f TFLOP/s; over FLOPs / 790e12: %.3f\n",
+           CHUNK, rest_us / 1000, us, flops / us * 1e-6, us * 1e-6 / (flops / 790e12));
+}
+
+/* Half of the prefill's tokens beside all decodes. */
+static void hybrid(speed_t *s, uint32_t rounds, tdm_rng_t *rng) {
+    uint64_t fused = 0;
+    s->cnt = 0;
+    for (uint32_t n = 0; n < rounds; n++) {
+        s->pos[SEQS] = 0;
+        reopen(s, SEQS);
+        add_slice(s, SEQS, CHUNK / 2, 0, rng);
+        add_decodes(s, SEQS);
+        s->plan->route = TDM_ROUTE_FUSED;
+        run(s);
+        fused += s->result->route == TDM_ROUTE_FUSED;
+    }
+    printf("  %u tokens beside %u decodes: %.1f us; %llu of %u fused\n", CHUNK / 2, SEQS, median(s),
+           (unsigned long long)fused, rounds);
+}
+
+int part_speed(const char *name) {
+    static tdm_weights_t w;
+    static speed_t s;
+    tdm_error_t err = {0};
+    tdm_rng_t rng = {7};
+    if (tdm_dummy_shape(name, &w.shape, &err) != TDM_OK) {
+        printf("%s\n", err.text);
+        return 2;
+    }
+    tdm_backend_config_t config = {.kv_page_cnt = (SEQS + 2) * (ROOM / TDM_KV_PAGE_TOKENS),
+                                   .kv_dtype = TDM_KV_BF16,
+                                   .seq_max = SEQS + 2,
+                                   .token_max = CHUNK,
+                                   .context_max = ROOM,
+                                   .dummy_seed = TDM_DUMMY_SEED};
+    if (tdm_backend_cuda_create(&w, &config, NULL, NULL, &s.b, &err) != TDM_OK) {
+        printf("%s\n", err.text);
+        return 2;
+    }
+    s.plan = bench_alloc(sizeof *s.plan);
+    s.result = bench_alloc(sizeof *s.result);
+    prefill_all(&s, &rng);
+    printf("  %s: 2 x 1,024 tokens with heads, steady: %.1f us\n", name, median(&s));
+    decode(&s, 1, 60);
+    decode(&s, 32, 40);
+    decode(&s, SEQS, 40);
+    prefill(&s, 9, 45000, &rng);
+    prefill(&s, 20, 0, &rng);
+    hybrid(&s, 20, &rng);
+    decode(&s, 1, 30);
+    tdm_backend_destroy(s.b);
+    return 0;
+}

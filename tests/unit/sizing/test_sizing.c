@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Goal: "auto" and 0 come to what the machine and the model allow, and a
+   GPU that is asked for and not there is a named refusal. */
+#include "appliance/sizing/sizing.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define GIB (UINT64_C(1) << 30)
+
+static const tdm_shape_t llama = {.layer_cnt = 32,
+                                  .hidden = 4096,
+                                  .nhead_q = 32,
+                                  .nhead_kv = 8,
+                                  .head_dim = 128,
+                                  .ffn = 14336,
+                                  .vocab = 128256,
+                                  .context = 8192};
+
+static const tdm_machine_t with_gpu = {
+    .core_cnt = 16,
+    .memory_free_sz = 100 * GIB,
+    .cpu = "a processor",
+    .device = {.is_there = 1, .sm_cnt = 132, .free_sz = 140 * GIB, .name = "a GPU"}};
+static const tdm_machine_t without = {.core_cnt = 16,
+                                      .memory_free_sz = 100 * GIB,
+                                      .cpu = "a processor",
+                                      .device = {.why = "no driver"}};
+
+static tdm_config_t config;
+
+static tdm_status_t make(const char *backend, const tdm_machine_t *machine, tdm_sizing_t *out,
+                         tdm_error_t *err) {
+    char set[64];
+    (void)snprintf(set, sizeof set, "exec.backend=%s", backend);
+    tdm_config_default(&config);
+    assert_int_equal(tdm_config_set(&config, set, err), TDM_OK);
+    return tdm_sizing_make(&config, &llama, machine, out, err);
+}
+
+static void auto_takes_the_gpu_where_there_is_one(void **state) {
+    (void)state;
+    tdm_sizing_t s;
+    tdm_error_t err = {0};
+    assert_int_equal(make("auto", &with_gpu, &s, &err), TDM_OK);
+    assert_int_equal(s.backend, TDM_EXEC_BACKEND_CUDA);
+    assert_int_equal(s.kv_dtype, TDM_KV_BF16);
+    assert_string_equal(tdm_sizing_device(&s, &with_gpu), "a GPU");
+    assert_int_equal(make("auto", &without, &s, &err), TDM_OK);
+    assert_int_equal(s.backend, TDM_EXEC_BACKEND_CPU);
+    assert_int_equal(s.kv_dtype, TDM_KV_F32);
+    assert_string_equal(tdm_sizing_device(&s, &without), "a processor");
+    assert_int_equal(make("cpu", &with_gpu, &s, &err), TDM_OK);
+    assert_int_equal(s.backend, TDM_EXEC_BACKEND_CPU);
+}
+
+static void a_gpu_that_is_missing_is_named(void **state) {
+    (void)state;
+    tdm_sizing_t s;
+    tdm_error_t err = {0};
+    assert_int_equal(make("cuda", &without, &s, &err), TDM_ERR_UNSUPPORTED);
+    assert_string_equal(err.text, "exec.backend=cuda: no driver");
+}
+
+static void a_gpus_pool_is_what_the_weights_leave(void **state) {
+    (void)state;
+    tdm_sizing_t s;
+    tdm_error_t err = {0};
+    assert_int_equal(make("cuda", &with_gpu, &s, &err), TDM_OK);
+    assert_true(s.kv_page_bytes == 2 * 64 * 32 * 8 * 128 * 2); /* K and V, bf16 */
+    uint64_t pool = s.kv_page_cnt * s.kv_page_bytes;
+    assert_true(s.kv_page_cnt == 64 * 128 || pool > 100 * GIB); /* all slots full, or all room */
+    assert_true(pool < 140 * GIB - 16 * GIB);
+    tdm_machine_t small = with_gpu;
+    small.device.free_sz = 18 * GIB; /* the weights are 15 */
+    assert_int_equal(make("cuda", &small, &s, &err), TDM_ERR_LIMIT);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(auto_takes_the_gpu_where_there_is_one),
+        cmocka_unit_test(a_gpu_that_is_missing_is_named),
+        cmocka_unit_test(a_gpus_pool_is_what_the_weights_leave),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
