@@ -10,6 +10,11 @@
 #include <stdio.h>
 #include <string.h>
 
+/* A tile that begins no turn for so long is stuck. */
+#define TURN_MAX_NS (10 * TDM_NS_PER_S)
+/* Taking everything apart after a drain takes less. */
+#define STOP_MS 10000u
+
 static tdm_status_t open_model(tdm_house_t *h, tdm_error_t *err) {
     tdm_model_options_t options = {.flags = TDM_MODEL_SHAPE_ONLY};
     tdm_status_t st = tdm_model_open(h->config->model_path, &options, &h->model, err);
@@ -139,6 +144,25 @@ static tdm_status_t open_http1(tdm_house_t *h, tdm_error_t *err) {
     return st;
 }
 
+/* progress_max_ns: an iteration may always take sched.watchdog_ms, so pending
+   work that did not move for twice that long does not wait for the executor,
+   which is killed by then. */
+static int64_t progress_max_ns(const tdm_config_t *c) {
+    return 2 * (int64_t)c->sched_watchdog_ms * TDM_NS_PER_MS;
+}
+
+static void heartbeat_set(tdm_house_t *h) {
+    tdm_heartbeat_t *b = &h->mgmt.heartbeat;
+    b->period_ns = h->notify.watchdog_ns / 4;
+    b->turn_max_ns = TURN_MAX_NS;
+    b->progress_max_ns = progress_max_ns(h->config);
+    b->next_ns = tdm_clock_now_ns() + b->period_ns;
+    tdm_heartbeat_watch(b, h->sched_thread.name, &h->sched_thread.account.begin_ns);
+    for (uint32_t k = 0; k < h->wires.api_cnt; k++)
+        tdm_heartbeat_watch(b, h->api_thread[k].name, &h->api_thread[k].account.begin_ns);
+    if (h->net) tdm_heartbeat_watch(b, h->net_thread.name, &h->net_thread.account.begin_ns);
+}
+
 static void tile_set(tdm_house_t *h, tdm_tile_t *t, tdm_doorbell_t *bell, int extra_fd) {
     tdm_poller_init(&t->poller, h->sizing.poll_mode, bell, extra_fd, h->start_ns);
 }
@@ -188,6 +212,7 @@ static tdm_status_t start_tiles(tdm_house_t *h, tdm_error_t *err) {
 tdm_status_t tdm_house_open(tdm_house_t *h, const tdm_config_t *config, tdm_reload_read_fn *read,
                             void *read_ctx, const char *version, tdm_error_t *err) {
     memset(h, 0, sizeof *h);
+    tdm_notify_open(&h->notify);
     tdm_reload_init(&h->reload, read, read_ctx);
     h->config = config;
     h->version = version;
@@ -212,7 +237,9 @@ tdm_status_t tdm_house_open(tdm_house_t *h, const tdm_config_t *config, tdm_relo
                            .http1 = h->http1,
                            .port = h->port,
                            .net = h->net,
+                           .notify = &h->notify,
                            .vitals = &h->vitals};
+    heartbeat_set(h);
     h->mgmt_loop = (tdm_tile_t){.block = h->wires.block[TDM_BLOCK_MGMT],
                                 .label = TDM_LABEL_TILE_mgmt,
                                 .name = "mgmt",
@@ -258,17 +285,23 @@ static void reload(tdm_house_t *h) {
     if (st == TDM_OK) {
         h->live = live;
         h->config = next;
+        h->mgmt.heartbeat.progress_max_ns = progress_max_ns(next);
         tdm_pages_config(&h->pages, next);
         tdm_log_set_level((tdm_log_level_t)next->log_level);
         tdm_house_promise(h, &live);
         tdm_doorbell_ring(&h->channel.sched_bell);
     }
     tdm_reload_answer(&h->reload, st, &err);
+    if (h->mgmt.was_ready)
+        tdm_notify_say(&h->notify, "RELOADING=1\nMONOTONIC_USEC=%lld",
+                       (long long)(tdm_clock_now_ns() / 1000));
     tdm_gauge_set(b, TDM_METRIC_config_revision, 0, h->reload.revision);
     if (st == TDM_OK)
         tdm_log(TDM_LOG_INFO, "boot", "reload: revision %u is in force", h->reload.revision);
     else
         tdm_log(TDM_LOG_ERROR, "boot", "reload refused: %s", err.text);
+    if (h->mgmt.was_ready)
+        tdm_notify_say(&h->notify, "READY=1\nSTATUS=%s", st == TDM_OK ? "reloaded" : err.text);
 }
 
 static int is_drained(tdm_house_t *h) {
@@ -286,6 +319,8 @@ tdm_status_t tdm_house_run(tdm_house_t *h, tdm_error_t *err) {
             h->mgmt.is_draining = 1;
             tdm_store_relaxed(&h->vitals.refusal, (uint32_t)TDM_REFUSE_draining);
             tdm_house_drain_tiles(h);
+            tdm_notify_say(&h->notify, "STOPPING=1\nSTATUS=draining\nEXTEND_TIMEOUT_USEC=%llu",
+                           (unsigned long long)(h->config->sched_drain_ms + STOP_MS) * 1000u);
             tdm_log(TDM_LOG_INFO, "boot", "draining, at most %llu ms",
                     (unsigned long long)h->config->sched_drain_ms);
         }
@@ -321,4 +356,5 @@ void tdm_house_close(tdm_house_t *h) {
     tdm_channel_close(&h->channel);
     tdm_tokenizer_close(h->tokenizer);
     tdm_model_close(h->model);
+    tdm_notify_close(&h->notify);
 }

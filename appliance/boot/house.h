@@ -17,6 +17,7 @@
 #include "appliance/api/auth.h"
 #include "appliance/boot/live.h"
 #include "appliance/boot/mgmt.h"
+#include "appliance/boot/notify.h"
 #include "appliance/boot/pages.h"
 #include "appliance/boot/reload.h"
 #include "appliance/boot/tile.h"
@@ -67,6 +68,7 @@ typedef struct tdm_house {
     tdm_http1_t *http1;
     tdm_pages_t pages;
     tdm_mgmt_t mgmt;
+    tdm_notify_t notify;
     tdm_reload_t reload;
     tdm_api_promises_t promises;
     tdm_sched_live_t live; /* in force, or handed over and about to be */

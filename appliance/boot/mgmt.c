@@ -18,6 +18,7 @@ static void say_loading(tdm_mgmt_t *m) {
     if (permille < m->said_permille + 250) return;
     m->said_permille = permille;
     tdm_log(TDM_LOG_INFO, "exec", "loading the model, %u %%", permille / 10);
+    tdm_notify_say(m->notify, "STATUS=loading the model, %u %%", permille / 10);
 }
 
 static void say_ready(tdm_mgmt_t *m) {
@@ -25,6 +26,7 @@ static void say_ready(tdm_mgmt_t *m) {
     m->said_permille = 0;
     tdm_log(TDM_LOG_INFO, "exec", "life %u serves: %u SM threads, %s, %llu MiB beside the weights",
             m->supervisor->epoch, h->sm_cnt, h->isa, (unsigned long long)(h->memory_bytes >> 20));
+    tdm_notify_say(m->notify, "READY=1\nSTATUS=executor life %u serves", m->supervisor->epoch);
 }
 
 /* refusal is the word that /ready and every admission sees. */
@@ -52,9 +54,29 @@ static void watch(tdm_mgmt_t *m, int64_t now_ns) {
         tdm_store_relaxed(&m->vitals->is_port_stuck, (uint32_t)tdm_net_tile_is_stuck(m->net));
     if (state == TDM_SUPERVISOR_LOADING) say_loading(m);
     if (state == before) return;
+    if (before == TDM_SUPERVISOR_SERVING)
+        tdm_notify_say(m->notify, "STATUS=the executor is down: %s", m->supervisor->last.text);
     if (state != TDM_SUPERVISOR_SERVING) return;
     say_ready(m);
     m->was_ready = 1;
+}
+
+/* beat tells the service manager of forward progress, or why there is none.
+   While the executor is down or loads, its supervisor bounds what is
+   pending. */
+static void beat(tdm_mgmt_t *m, int64_t now_ns) {
+    char why[96];
+    const tdm_vitals_t *v = m->vitals;
+    uint32_t pending_cnt = tdm_load_acquire(&v->pending_cnt); /* V1, as readiness in arrive.c */
+    int is_pending = pending_cnt > 0 && m->supervisor->state == TDM_SUPERVISOR_SERVING;
+    int said = tdm_heartbeat_poll(&m->heartbeat, now_ns, is_pending,
+                                  tdm_load_relaxed(&v->progress_ns), why, sizeof why);
+    if (said > 0) tdm_notify_say(m->notify, "WATCHDOG=1");
+    if (said < 0 && !m->is_withheld) {
+        tdm_log(TDM_LOG_ERROR, "boot", "watchdog not fed: %s", why);
+        tdm_notify_say(m->notify, "STATUS=watchdog not fed: %s", why);
+    }
+    if (said) m->is_withheld = said < 0;
 }
 
 static void publish(tdm_mgmt_t *m) {
@@ -75,6 +97,7 @@ static void publish(tdm_mgmt_t *m) {
     tdm_count_to(b, TDM_METRIC_faults_total, tdm_label_reason(TDM_FAULT_executor_exit),
                  m->supervisor->exit_cnt);
     tdm_count_to(b, TDM_METRIC_log_lines_lost_total, 0, tdm_log_lost_cnt());
+    tdm_count_to(b, TDM_METRIC_watchdog_withheld_total, 0, m->heartbeat.withheld_cnt);
     if (m->port) tdm_gauge_set(b, TDM_METRIC_net_link_up, 0, (uint64_t)tdm_port_is_up(m->port));
     tdm_gauge_set(b, TDM_METRIC_net_tx_stuck, 0, tdm_load_relaxed(&m->vitals->is_port_stuck));
     uint64_t page_sz, total, avail;
@@ -92,6 +115,7 @@ uint32_t tdm_mgmt_poll(void *ctx, int64_t now_ns) {
     if (now_ns >= m->watch_ns) {
         m->watch_ns = now_ns + WATCH_NS;
         watch(m, now_ns);
+        beat(m, now_ns);
     }
     if (now_ns >= m->publish_ns) {
         m->publish_ns = now_ns + PUBLISH_NS;

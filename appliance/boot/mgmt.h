@@ -4,10 +4,12 @@
 
 /* tdm_mgmt is what the main thread does while the tiles poll: it keeps the
    executor alive, moves the HTTP/1.1 door's replies, says what state the
-   appliance is in, and refreshes the slow gauges.  Polled like a tile. */
+   appliance is in (to /ready and to the service manager), and refreshes the
+   slow gauges.  Polled like a tile. */
 
 #include "appliance/abi/life.h"
 #include "appliance/api/api_tile.h"
+#include "appliance/boot/notify.h"
 #include "appliance/boot/wires.h"
 #include "appliance/exec/supervisor.h"
 #include "net/http1/http1.h"
@@ -23,11 +25,14 @@ typedef struct tdm_mgmt {
     tdm_vitals_t *vitals;
     tdm_port_t *port;          /* NULL: none */
     const tdm_net_tile_t *net; /* NULL: none */
-    int64_t watch_ns;          /* next look at the executor */
-    int64_t publish_ns;        /* next refresh of gauges */
+    tdm_notify_t *notify;      /* the service manager */
+    tdm_heartbeat_t heartbeat;
+    int64_t watch_ns;   /* next look at the executor */
+    int64_t publish_ns; /* next refresh of gauges */
     uint32_t is_draining;
     uint32_t was_ready;
     uint32_t said_permille; /* loading progress already logged */
+    uint32_t is_withheld;   /* the heartbeat is, and the log says so */
 } tdm_mgmt_t;
 
 /* tdm_mgmt_poll does one turn; http1 may be NULL (not open yet). */

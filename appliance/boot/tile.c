@@ -34,7 +34,7 @@ void tdm_tile_account(tdm_tile_t *t, int64_t now_ns) {
         t->account.ns[state] += (uint64_t)TDM_MAX(ns, 0);
         if (!t->account.has_slept) t->account.longest_ns = TDM_MAX(t->account.longest_ns, ns);
     }
-    t->account.begin_ns = now_ns;
+    tdm_store_relaxed(&t->account.begin_ns, now_ns); /* the heartbeat reads it */
     t->account.has_slept = 0;
     if (t->block && now_ns - t->account.flush_ns >= FLUSH_NS) flush(t, now_ns);
 }

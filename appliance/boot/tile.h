@@ -27,7 +27,7 @@ typedef struct tdm_tile {
     tdm_block_t *block; /* written by this thread alone; NULL: not counted */
     uint32_t label;     /* TDM_LABEL_TILE_* */
     struct {
-        int64_t begin_ns;   /* of the turn; 0: the first is to come */
+        int64_t begin_ns;   /* of the turn, atomic; 0: the first is to come */
         int64_t flush_ns;   /* when the block was written */
         int64_t second_ns;  /* when the window of longest began */
         uint64_t ns[2];     /* by TDM_LABEL_TURN_* */
