@@ -34,6 +34,9 @@ uint32_t tdm_pod_choose(const work_t *w) {
     tdm_pod_plan_t *p = w->plan;
     float prefill_us;
     float decode_us;
+    if (p->variant == TDM_POD_VARIANT_HOPPER) { /* its survey has predicted both */
+        return p->fused_us > p->serial_us ? TDM_ROUTE_SERIAL : TDM_ROUTE_FUSED;
+    }
     if (p->variant != TDM_POD_VARIANT_PORTABLE) return TDM_ROUTE_FUSED;
     (void)tdm_pod_decode_cut(w, TDM_ROUTE_SERIAL, &decode_us);
     (void)tdm_pod_prefill_cut(w, TDM_ROUTE_SERIAL, 0.0f, &prefill_us);

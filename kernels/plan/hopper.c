@@ -1,19 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kernels/plan/hopper.h"
 
+#include <string.h>
+
 #include "kernels/plan/plan_private.h"
 
-/* Times of an H200 at burst clocks, head_dim 128, from NOTES.md of the
-   kernel: a prefill SM takes BLOCK_US for 192 rows and 64 keys, and ITEM_US
-   to fill its pipeline, PIECE_US more where it leaves partials. */
-#define BLOCK_US  1.31f
-#define ITEM_US   8.0f
-#define PIECE_US  15.0f
-#define SWITCH_US 5.0f /* from the last work of one kind to the first of the other */
+/* Times of an H200 at burst clocks, head_dim 128, from a sweep of shares and
+   pieces over 31 batches (NOTES.md of the kernel): a prefill SM takes
+   BLOCK_US for 192 rows and 64 keys, and ITEM_US to fill its pipeline,
+   PIECE_US more where it leaves partials; BESIDE of all that while others
+   decode. */
+#define BLOCK_US  0.984f
+#define ITEM_US   7.0f
+#define PIECE_US  4.0f
+#define BESIDE    1.13f
+#define SWITCH_US 1.8f /* from the last work of one kind to the first of the other */
+#define LAUNCH_US 5.0f /* of one more launch */
 
 /* GB/s that n of 132 SMs draw, in steps of 12 SMs. */
-static const uint16_t rate_gbs[] = {0,    1500, 2840, 3600, 3900, 4080,
-                                    4210, 4250, 4280, 4300, 4320, 4340};
+static const uint16_t rate_gbs[] = {0,    1240, 2480, 3490, 3590, 3670,
+                                    3790, 3800, 3840, 3860, 4260, 4440};
 
 #define SLOT_MAX 8u /* batches of slots that are free at one time */
 
@@ -91,8 +97,10 @@ static void play(game_t *g, batch_t b) {
         if (n == 0) continue;
         g->left[i] -= n;
         b.cnt -= n;
-        prefill_add(g, b.us + g->cost[i], n);
-        g->end = TDM_MAX(g->end, b.us + g->cost[i]);
+        float us = g->cost[i];
+        if (g->decode_mb > 0.0f && decode_end(g) > b.us + 0.5f * us) us *= BESIDE;
+        prefill_add(g, b.us + us, n);
+        g->end = TDM_MAX(g->end, b.us + us);
     }
     if (b.cnt && decode_end(g) > b.us + SWITCH_US) decode_join(g, b.us + SWITCH_US, b.cnt);
 }
@@ -143,41 +151,80 @@ static uint32_t decode_span(const tdm_hopper_sum_t *s) {
 /* The least that a piece may be: below, its partials cost more than the
    evenness gains. */
 #define SPAN_MIN  16u
-#define PIECE_MAX 4u
+#define PIECE_MAX 3u
 
-/* One share of SMs: all tiles whole, or as many as begin at once and the
-   others in pieces, or all in pieces. */
-static void try_share(const tdm_hopper_sum_t *s, tdm_hopper_cut_t *c, tdm_hopper_cut_t *best) {
-    uint32_t at_once = TDM_MIN(c->share[TDM_KIND_PREFILL] / s->nhead_kv, s->tile_cnt);
-    for (uint32_t n = 1; n <= PIECE_MAX; n++) {
-        c->span = TDM_MAX((s->block_max + n - 1) / n, 1u);
-        if (n > 1 && c->span < SPAN_MIN) break;
-        for (uint32_t all = 0; all < 2; all++) {
-            c->whole_cnt = n == 1 ? s->tile_cnt : all ? 0 : at_once;
-            c->us = tdm_hopper_time(s, c);
-            if (best->us < 0.0f || c->us < best->us * 0.995f) *best = *c;
-            if (n == 1 || at_once == 0) break;
-        }
+/* Keeps the cut where it is faster; of two that are near, the first. */
+static void try_cut(const tdm_hopper_sum_t *s, tdm_hopper_cut_t *c, tdm_hopper_cut_t *best) {
+    c->us = tdm_hopper_time(s, c);
+    if (best->us < 0.0f || c->us < best->us * 0.995f) *best = *c;
+}
+
+/* So many SMs for decode, and all tiles whole. */
+static void try_whole(const tdm_hopper_sum_t *s, uint32_t decode_sm, tdm_hopper_cut_t *best) {
+    tdm_hopper_cut_t c = *best;
+    if (s->piece > 1) return;
+    c.share[TDM_KIND_DECODE] = decode_sm;
+    c.share[TDM_KIND_PREFILL] = s->sm_cnt - decode_sm;
+    c.whole_cnt = s->tile_cnt;
+    c.span = TDM_MAX(s->block_max, 1u);
+    try_cut(s, &c, best);
+}
+
+/* The same with tiles in pieces: those that do not begin at once, or all. */
+static void try_pieces(const tdm_hopper_sum_t *s, uint32_t decode_sm, tdm_hopper_cut_t *best) {
+    tdm_hopper_cut_t c = *best;
+    c.share[TDM_KIND_DECODE] = decode_sm;
+    c.share[TDM_KIND_PREFILL] = s->sm_cnt - decode_sm;
+    uint32_t at_once = TDM_MIN(c.share[TDM_KIND_PREFILL] / s->nhead_kv, s->tile_cnt);
+    for (uint32_t n = 2; n <= TDM_MAX(PIECE_MAX, s->piece); n++) {
+        if (s->piece && s->piece != n) continue;
+        uint32_t least = (s->block_max + TDM_HOPPER_SPLIT_MAX - 1) / TDM_HOPPER_SPLIT_MAX;
+        c.span = TDM_MAX((s->block_max + n - 1) / n, TDM_MAX(least, 1u));
+        if (c.span < SPAN_MIN && !s->piece) break;
+        c.whole_cnt = at_once;
+        try_cut(s, &c, best);
+        c.whole_cnt = 0;
+        if (at_once) try_cut(s, &c, best);
+    }
+}
+
+static void try_share(const tdm_hopper_sum_t *s, uint32_t decode_sm, tdm_hopper_cut_t *best) {
+    try_whole(s, decode_sm, best);
+    try_pieces(s, decode_sm, best);
+}
+
+/* Whole tiles want SMs that they fill so many times and no more. */
+#define ROUND_MAX 8u
+
+/* From a tenth of the SMs to six for decode, coarsely, then near the best:
+   more never measured best. */
+static void search(const tdm_hopper_sum_t *s, tdm_hopper_cut_t *best) {
+    uint32_t least = TDM_MAX(s->sm_cnt / 11, 1u);
+    uint32_t most = TDM_MAX(s->sm_cnt * 6 / 10, 1u);
+    uint32_t step = TDM_MAX(s->sm_cnt / 12, 1u);
+    for (uint32_t n = 1; n <= ROUND_MAX; n++) {
+        uint32_t prefill = (s->tile_cnt * s->nhead_kv + n - 1) / n;
+        if (prefill + least > s->sm_cnt || prefill + most < s->sm_cnt) continue;
+        try_whole(s, s->sm_cnt - prefill, best);
+    }
+    for (uint32_t n = least; n <= most; n += step) try_share(s, n, best);
+    for (; step > 1; step /= 2) {
+        uint32_t at = best->share[TDM_KIND_DECODE];
+        if (at >= least + step / 2) try_share(s, at - step / 2, best);
+        if (at + step / 2 <= most) try_share(s, at + step / 2, best);
     }
 }
 
 void tdm_hopper_choose(const tdm_hopper_sum_t *s, tdm_hopper_cut_t *out) {
-    tdm_hopper_cut_t c = {.decode_span = decode_span(s)};
-    *out = c;
-    out->us = -1.0f;
-    int is_hybrid = s->tile_cnt && s->decode_bytes;
-    if (!is_hybrid) {
-        c.share[s->tile_cnt ? TDM_KIND_PREFILL : TDM_KIND_DECODE] = s->sm_cnt;
-        try_share(s, &c, out);
-        return;
-    }
-    /* From a tenth of the SMs to six: more never measured best. */
-    uint32_t step = TDM_MAX(s->sm_cnt / 33, 1u);
-    uint32_t most = TDM_MAX(s->sm_cnt * 6 / 10, 1u);
-    for (uint32_t n = TDM_MAX(s->sm_cnt / 11, 1u); n <= most; n += step) {
-        c.share[TDM_KIND_DECODE] = n;
-        c.share[TDM_KIND_PREFILL] = s->sm_cnt - n;
-        try_share(s, &c, out);
+    *out = (tdm_hopper_cut_t){.decode_span = decode_span(s), .us = -1.0f};
+    if (s->tile_cnt == 0) {
+        try_whole(s, s->sm_cnt, out);
+    } else if (s->decode_bytes == 0) {
+        try_share(s, 0, out);
+    } else if (s->decode_sm) {
+        try_share(s, s->decode_sm, out);
+    } else {
+        search(s, out);
     }
 }
 
@@ -199,28 +246,55 @@ static void mark_whole(work_t *w, uint32_t whole_cnt) {
     }
 }
 
-void tdm_pod_hopper_cut(work_t *w) {
+/* SMs that the config gives decode, by the ratio of its shares; 0: free. */
+static uint32_t share_of(const tdm_pod_config_t *c) {
+    uint32_t p = c->share[TDM_KIND_PREFILL];
+    uint32_t d = c->share[TDM_KIND_DECODE];
+    if (p == 0 || d == 0) return 0;
+    uint32_t n = (uint32_t)((uint64_t)c->gpu.sm_cnt * d / (p + d));
+    return TDM_MIN(TDM_MAX(n, 1u), c->gpu.sm_cnt - 1);
+}
+
+static tdm_hopper_sum_t sum_of(const work_t *w) {
     const tdm_pod_config_t *c = w->config;
     const tdm_pod_shape_t *m = &c->shape;
-    tdm_hopper_sum_t sum = {.sm_cnt = c->gpu.sm_cnt,
-                            .nhead_kv = m->nhead_kv,
-                            .head_dim = m->head_dim,
-                            .tile_cnt = (uint32_t)(w->sum.tile_cnt / m->nhead_kv),
-                            .block_max = w->sum.block_max,
-                            .block_cnt = w->sum.block_cnt / m->nhead_kv,
-                            .decode_bytes = w->plan->kind_bytes[TDM_KIND_DECODE]};
-    sum.decode_tok = sum.decode_bytes / (4u * m->nhead_kv * m->head_dim);
-    tdm_hopper_cut_t cut;
-    tdm_hopper_choose(&sum, &cut);
-    if (c->decode_split_tok) cut.decode_span = TDM_MAX(c->decode_split_tok / KEY_BLOCK, 1u);
-    cut.decode_span = TDM_MIN(cut.decode_span, TDM_HOPPER_ITEM_TOK / KEY_BLOCK);
-    if (c->prefill_split_max == 1) cut.whole_cnt = sum.tile_cnt;
-    for (uint32_t kind = 0; kind < TDM_KIND_CNT; kind++) {
-        w->plan->share[kind] = cut.share[kind];
-        if (c->share[kind] && c->share[kind ^ 1u]) w->plan->share[kind] = c->share[kind];
-    }
-    w->plan->decode_split_tok = cut.decode_span * KEY_BLOCK;
-    w->span[TDM_KIND_DECODE] = cut.decode_span;
-    w->span[TDM_KIND_PREFILL] = TDM_MIN(TDM_MAX(cut.span, 1u), COST_MAX);
-    mark_whole(w, cut.whole_cnt);
+    tdm_hopper_sum_t s = {.sm_cnt = c->gpu.sm_cnt,
+                          .nhead_kv = m->nhead_kv,
+                          .head_dim = m->head_dim,
+                          .tile_cnt = (uint32_t)(w->sum.tile_cnt / m->nhead_kv),
+                          .block_max = w->sum.block_max,
+                          .block_cnt = w->sum.block_cnt / m->nhead_kv,
+                          .decode_bytes = w->plan->kind_bytes[TDM_KIND_DECODE],
+                          .decode_sm = share_of(c),
+                          .piece = c->prefill_split_max == 1 ? 1 : c->prefill_split};
+    s.decode_tok = s.decode_bytes / (4u * m->nhead_kv * m->head_dim);
+    return s;
+}
+
+void tdm_pod_hopper_survey(work_t *w) {
+    tdm_hopper_sum_t s = sum_of(w);
+    tdm_hopper_choose(&s, &w->hopper);
+    w->hopper_alone = w->hopper;
+    if (!s.tile_cnt || !s.decode_bytes) return;
+    tdm_hopper_cut_t decode = {.share = {0, s.sm_cnt}};
+    tdm_hopper_sum_t half = s;
+    half.decode_bytes = 0;
+    tdm_hopper_choose(&half, &w->hopper_alone);
+    half = s;
+    half.tile_cnt = 0;
+    w->plan->fused_us = w->hopper.us;
+    w->plan->serial_us = w->hopper_alone.us + LAUNCH_US + tdm_hopper_time(&half, &decode);
+}
+
+void tdm_pod_hopper_cut(work_t *w, uint32_t route) {
+    const tdm_pod_config_t *c = w->config;
+    const tdm_hopper_cut_t *tiles = route == TDM_ROUTE_SERIAL ? &w->hopper_alone : &w->hopper;
+    uint32_t span = w->hopper.decode_span;
+    if (c->decode_split_tok) span = TDM_MAX(c->decode_split_tok / KEY_BLOCK, 1u);
+    span = TDM_MIN(span, TDM_HOPPER_ITEM_TOK / KEY_BLOCK);
+    memcpy(w->plan->share, w->hopper.share, sizeof w->plan->share);
+    w->plan->decode_split_tok = span * KEY_BLOCK;
+    w->span[TDM_KIND_DECODE] = span;
+    w->span[TDM_KIND_PREFILL] = TDM_MIN(TDM_MAX(tiles->span, 1u), COST_MAX);
+    mark_whole(w, tiles->whole_cnt);
 }

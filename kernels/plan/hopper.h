@@ -13,18 +13,25 @@
      decode SMs   [ item | item | item .............. ][ piece ][ piece ]
 
    which tdm_hopper_time plays for one cut, in batches of equal items, and
-   tdm_hopper_cut for all that are worth it. */
+   tdm_hopper_choose for those that are worth it. */
 
 #include "kernels/include/attention.h"
 
 TDM_BEGIN_DECLS
 
-#define TDM_HOPPER_ROW   192u /* packed rows of a prefill tile */
-#define TDM_HOPPER_GROUP 8u   /* most query heads of a KV head */
-#define TDM_HOPPER_SMEM  231424u
+#define TDM_HOPPER_ROW 192u /* packed rows of a prefill tile */
+/* Floats of a prefill tile's partials: it is as tall whatever it holds, and
+   each of its four lanes a row keeps the maximum and the sum. */
+#define TDM_HOPPER_PART(head_dim) (TDM_HOPPER_ROW * ((uint64_t)(head_dim) + 8))
+#define TDM_HOPPER_GROUP          8u /* most query heads of a KV head */
+#define TDM_HOPPER_SMEM           231424u
 /* Most keys of a decode item; the kernel keeps its page numbers in shared
    memory (HOP_ITEM_TOK_MAX). */
 #define TDM_HOPPER_ITEM_TOK 2048u
+
+/* Most pieces of a prefill tile: the kernel counts them in ten bits
+   (HOP_PART_FIELD). */
+#define TDM_HOPPER_SPLIT_MAX 1023u
 
 /* tdm_hopper_sum_t is what a cut depends on. */
 typedef struct tdm_hopper_sum {
@@ -36,6 +43,8 @@ typedef struct tdm_hopper_sum {
     uint64_t block_cnt;    /* of all tiles of one KV head */
     uint64_t decode_bytes; /* of K and V, all KV heads */
     uint64_t decode_tok;   /* keys of all decodes */
+    uint32_t decode_sm;    /* of a hybrid batch: SMs that must begin with decode; 0: free */
+    uint32_t piece;        /* pieces of a cut tile, and no other number; 0: free */
 } tdm_hopper_sum_t;
 
 typedef struct tdm_hopper_cut {

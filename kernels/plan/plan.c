@@ -41,7 +41,10 @@ int tdm_pod_tile_next(const work_t *w, const tdm_attn_seq_t *s, tile_t *t) {
 
 /* --- two passes: count, then place ---------------------------------- */
 
-static uint64_t part_floats(const work_t *w, uint32_t row_cnt, uint32_t split_cnt) {
+static uint64_t part_floats(const work_t *w, uint32_t kind, uint32_t row_cnt, uint32_t split_cnt) {
+    if (w->plan->variant == TDM_POD_VARIANT_HOPPER && kind == TDM_KIND_PREFILL) {
+        return (uint64_t)split_cnt * TDM_HOPPER_PART(w->config->shape.head_dim);
+    }
     uint64_t cell = (uint64_t)row_cnt * split_cnt;
     return (cell * (w->config->shape.head_dim + 2) + 31) / 32 * 32;
 }
@@ -94,7 +97,7 @@ static int measure(work_t *w, uint32_t kind) {
             item += (uint64_t)cut.piece * nhead;
             if (cut.piece == 1) continue;
             merge += nhead;
-            part += nhead * part_floats(w, t.row_cnt, cut.piece);
+            part += nhead * part_floats(w, kind, t.row_cnt, cut.piece);
         }
     }
     uint64_t before = kind == TDM_KIND_DECODE ? w->plan->item_cnt[TDM_KIND_PREFILL] : 0;
@@ -151,11 +154,11 @@ static void place_pieces(work_t *w, uint32_t kind, uint32_t s, const tile_t *t, 
 
 /* The merges of a tile's pieces, one for each KV head; returns the first's
    number, TDM_POD_NO_MERGE where the tile is one piece. */
-static uint32_t place_merges(work_t *w, const tile_t *t, const cut_t *cut) {
+static uint32_t place_merges(work_t *w, uint32_t kind, const tile_t *t, const cut_t *cut) {
     if (cut->piece == 1) return TDM_POD_NO_MERGE;
     uint32_t nhead = w->config->shape.nhead_kv;
     uint32_t first = w->merge_cnt;
-    uint64_t floats = part_floats(w, t->row_cnt, cut->piece);
+    uint64_t floats = part_floats(w, kind, t->row_cnt, cut->piece);
     tdm_pod_merge_t merge = {
         .part_off = w->part_float_cnt, .split_cnt = cut->piece, .row_cnt = t->row_cnt};
     for (uint32_t h = 0; h < nhead; h++) {
@@ -177,7 +180,7 @@ static void place_tiles(work_t *w, uint32_t kind, uint64_t magic, uint32_t s) {
     for (tile_t t = {0}; tdm_pod_tile_next(w, &w->seq[s], &t);) {
         cut_t cut = cut_of(w, kind, magic, s, &t);
         most = TDM_MAX(most, cut.piece);
-        (void)place_merges(w, &t, &cut);
+        (void)place_merges(w, kind, &t, &cut);
     }
     for (uint32_t i = 0; i < most; i++) {
         uint32_t merge = first;
@@ -201,7 +204,7 @@ static void place(work_t *w, uint32_t kind) {
             place_tiles(w, kind, magic, s);
         } else if (tdm_pod_tile_next(w, &w->seq[s], &t)) {
             cut_t cut = cut_of(w, kind, magic, s, &t);
-            uint32_t merge = place_merges(w, &t, &cut);
+            uint32_t merge = place_merges(w, kind, &t, &cut);
             place_pieces(w, kind, s, &t, &cut, merge, 0, cut.piece);
         }
     }
@@ -400,7 +403,7 @@ static int size_kind(work_t *w, uint32_t kind) {
 static int size_items(work_t *w, uint32_t route) {
     w->whole_seq = w->whole_row = 0;
     if (w->plan->variant == TDM_POD_VARIANT_HOPPER) {
-        tdm_pod_hopper_cut(w);
+        tdm_pod_hopper_cut(w, route);
         return measure(w, TDM_KIND_PREFILL) && measure(w, TDM_KIND_DECODE);
     }
     float decode_us;
@@ -430,6 +433,7 @@ static void survey(work_t *w) {
     p->part_float_cnt = 0;
     choose_tile(w);
     tdm_pod_survey(w);
+    if (p->variant == TDM_POD_VARIANT_HOPPER) tdm_pod_hopper_survey(w);
 }
 
 void tdm_pod_plan_build(const tdm_pod_config_t *config, const tdm_attn_seq_t *seq,
@@ -488,6 +492,8 @@ void tdm_pod_plan_build(const tdm_pod_config_t *config, const tdm_attn_seq_t *se
     plan->key = hash_words(0, &config->shape, sizeof config->shape);
     plan->key = hash_words(plan->key, seq, (prefill_cnt + decode_cnt) * sizeof *seq);
     plan->key = hash_words(plan->key, w.span, sizeof w.span);
+    const uint32_t whole[] = {w.whole_seq, w.whole_row};
+    plan->key = hash_words(plan->key, whole, sizeof whole);
     plan->key = hash_words(plan->key, &plan->variant, sizeof plan->variant);
     plan->key = hash_words(plan->key, &plan->tile, sizeof plan->tile);
 }

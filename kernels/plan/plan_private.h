@@ -5,6 +5,7 @@
 /* What a build carries through its steps: gate and tile (plan.c), the
    route (choice.c), cuts (cut.c, hopper.c), then counting and placing (plan.c). */
 
+#include "kernels/plan/hopper.h"
 #include "kernels/plan/plan.h"
 
 #define KEY_BLOCK 64u /* splits lie on its multiples; a cost is counted in it */
@@ -45,6 +46,8 @@ typedef struct work {
     tile_sum_t sum; /* by tdm_pod_survey, like the rest */
     decode_try_t decode_try[DECODE_TRY_MAX];
     uint32_t try_cnt;
+    tdm_hopper_cut_t hopper;       /* of a Hopper plan, by tdm_pod_hopper_survey */
+    tdm_hopper_cut_t hopper_alone; /* the same, of prefill without decode beside it */
 } work_t;
 
 /* One tile of packed rows of a sequence. */
@@ -71,8 +74,12 @@ uint32_t tdm_pod_decode_cut(const work_t *w, uint32_t route, float *us_out);
    halves are done beside decode that takes decode_us alone. */
 uint32_t tdm_pod_prefill_cut(const work_t *w, uint32_t route, float decode_us, float *us_out);
 
-/* tdm_pod_hopper_cut sets spans, whole tiles and shares of a Hopper plan. */
-void tdm_pod_hopper_cut(work_t *w);
+/* tdm_pod_hopper_survey finds the cuts of a Hopper plan, and the predicted
+   times of a hybrid batch. */
+void tdm_pod_hopper_survey(work_t *w);
+
+/* tdm_pod_hopper_cut sets its spans, whole tiles and shares for a route. */
+void tdm_pod_hopper_cut(work_t *w, uint32_t route);
 
 /* tdm_pod_choose: the route of a hybrid batch that may be fused, by
    predicted time. */

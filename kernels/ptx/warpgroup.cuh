@@ -19,13 +19,9 @@ template <int CNT> __device__ __forceinline__ void ptx_registers_take() {
 }
 
 // Barrier `id` of CNT threads, a number known at run time only: arrive and
-// wait, or arrive alone.
+// wait.
 template <int CNT> __device__ __forceinline__ void ptx_bar_sync_at(uint32_t id) {
     asm volatile("bar.sync %0, %1;" ::"r"(id), "n"(CNT) : "memory");
-}
-
-template <int CNT> __device__ __forceinline__ void ptx_bar_arrive_at(uint32_t id) {
-    asm volatile("bar.arrive %0, %1;" ::"r"(id), "n"(CNT) : "memory");
 }
 
 #endif // TDM_KERNELS_PTX_WARPGROUP_CUH

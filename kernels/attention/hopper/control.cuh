@@ -16,8 +16,8 @@
 
 // Tensor maps over the pools as [page * nhead_kv][HALF][page_tok][64].
 typedef struct hop_maps {
-    CUtensorMap k_block; // a block of prefill keys, or as much as a page holds
-    CUtensorMap v_block;
+    CUtensorMap k_block[HOP_BOX_MAX / 16]; // 16, 32, ... prefill keys, one half
+    CUtensorMap v_block[HOP_BOX_MAX / 16];
     CUtensorMap k_step; // a step of one decode warp, or as much as a page holds
     CUtensorMap v_step;
 } hop_maps_t;
@@ -26,7 +26,6 @@ typedef struct hop_maps {
 typedef struct hop_args {
     pod_args_t pod;
     tdm_ticket_line_t *begun; // CTAs that have begun; and << 16 those that began as decode
-    uint32_t block_tok;       // keys of a box of k_block: KEY, or a page
     uint32_t step_tok;        // keys of a box of k_step: STEP, or a page
 } hop_args_t;
 
@@ -70,8 +69,8 @@ typedef struct hop_control {
     uint64_t ring_k[HOP_WARP_MAX]; // copy engine         its warp
     uint64_t ring_v[HOP_WARP_MAX];
 
-    uint32_t role;    // TDM_KIND_*, or TDM_TICKET_NONE
-    uint32_t is_last; // prefill: this CTA folds
+    uint32_t role;       // TDM_KIND_*, or TDM_TICKET_NONE
+    uint32_t is_last[3]; // prefill: this warpgroup folds
     hop_turn_t turn[HOP_TURN];
     hop_slot_t slot[HOP_SLOT];
 } hop_control_t;
@@ -83,8 +82,8 @@ static_assert(sizeof(hop_control_t) <= HOP_CONTROL_SZ, "the control block grew")
 
 // Named barriers; 0 is __syncthreads.
 enum {
-    HOP_BAR_TURN = 1,  // .. 3: a warpgroup's turn to issue
-    HOP_BAR_MERGE = 4, // the three warpgroups, for a merge or a block to heal
+    HOP_BAR_HEAL = 1, // the three warpgroups, when a block is healed
+    HOP_BAR_PART = 2, // .. 4: a warpgroup, when its partials are written
 };
 
 // All barriers but role: one thread, before the CTA's first barrier.

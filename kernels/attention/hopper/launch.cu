@@ -104,28 +104,27 @@ static uint32_t box_half(const tdm_pod_shape_t *s, uint32_t tok) {
     return tok <= s->page_tok ? s->head_dim / 64 : 1;
 }
 
+// The two pools' maps for boxes of `row` keys.
+static CUresult encode_pair(const hop_t *h, const hop_layer_t *l, uint32_t row, uint32_t half,
+                            CUtensorMapL2promotion promotion, CUtensorMap *k, CUtensorMap *v) {
+    CUresult r = encode_pool(h, l->k, row, half, promotion, k);
+    return r == CUDA_SUCCESS ? encode_pool(h, l->v, row, half, promotion, v) : r;
+}
+
 static CUresult encode_layer(const hop_t *h, hop_layer_t *l) {
     const tdm_pod_shape_t *s = &h->shape;
-    const uint32_t block = box_tok(s, HOP_KEY);
-    const uint32_t block_half = box_half(s, HOP_KEY);
     const uint32_t step = box_tok(s, HOP_STEP_SZ / (s->head_dim * 2));
     const uint32_t step_half = box_half(s, HOP_STEP_SZ / (s->head_dim * 2));
-    CUresult r = encode_pool(h, l->k, block, block_half, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
-                             &l->maps.k_block);
-    if (r == CUDA_SUCCESS) {
-        r = encode_pool(h, l->v, block, block_half, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
-                        &l->maps.v_block);
+    CUresult r = CUDA_SUCCESS;
+    for (uint32_t i = 0; i < HOP_BOX_MAX / 16 && r == CUDA_SUCCESS; i++) {
+        const uint32_t row = box_tok(s, 16 * (i + 1)); // no page holds more: not used
+        r = encode_pair(h, l, row, 1, CU_TENSOR_MAP_L2_PROMOTION_L2_128B, &l->maps.k_block[i],
+                        &l->maps.v_block[i]);
     }
+    if (r != CUDA_SUCCESS) return r;
     // Promotion to 256 bytes costs decode 3 % on scattered pages; to 64 nothing.
-    if (r == CUDA_SUCCESS) {
-        r = encode_pool(h, l->k, step, step_half, CU_TENSOR_MAP_L2_PROMOTION_L2_64B,
-                        &l->maps.k_step);
-    }
-    if (r == CUDA_SUCCESS) {
-        r = encode_pool(h, l->v, step, step_half, CU_TENSOR_MAP_L2_PROMOTION_L2_64B,
-                        &l->maps.v_step);
-    }
-    return r;
+    return encode_pair(h, l, step, step_half, CU_TENSOR_MAP_L2_PROMOTION_L2_64B, &l->maps.k_step,
+                       &l->maps.v_step);
 }
 
 // The maps of a pair of pools; NULL where the driver refuses them.
@@ -150,7 +149,7 @@ cudaError_t hop_launch(hop_t *h, const pod_args_t *a, uint32_t set, uint32_t gri
     const uint32_t both = 1u << TDM_KIND_PREFILL | 1u << TDM_KIND_DECODE;
     const hop_maps_t *maps = layer_maps(h, a->layer.k_pool, a->layer.v_pool);
     if (!maps) return cudaErrorInvalidValue;
-    hop_args_t args = {*a, h->begun + set, box_tok(&h->shape, HOP_KEY),
+    hop_args_t args = {*a, h->begun + set,
                        box_tok(&h->shape, HOP_STEP_SZ / (h->shape.head_dim * 2))};
     if (grid < 2 && a->kind_mask == both) grid = 2;
     if (grid == 0 || grid >= 1u << 16 || set >= SET_CNT) return cudaErrorInvalidValue;

@@ -5,16 +5,13 @@
 // The computing warpgroups of a prefill CTA: each holds 64 packed rows, all
 // three walk the same blocks of keys.
 //
-//   time    ---------------------------------------------------->
-//   wg 0    S1 O0 | softmax 1 ...... | S2 O1 | softmax 2 ......
-//   wg 1          | S1 O0 | softmax 1 ...... | S2 O1 | ...
-//   wg 2                  | S1 O0 | softmax 1 ...... | S2 O1 |
+//   one warpgroup  | S(j), O += P(j - 1) V(j - 1) issued | softmax of S(j) | ...
 //
 // S(j) = Q K(j)^T and O += P(j - 1) V(j - 1) are issued together; the softmax
 // of block j runs beside the second and beside the other warpgroups' wgmma.
-// HOP_BAR_TURN hands the tensor cores round, so that softmaxes do not all
-// fall together.  The order of arithmetic is that of the blocks; who waits
-// for whom changes no bit.
+// Nobody hands the tensor cores round: three warpgroups fall out of step by
+// themselves, and turns cost 1 %.  The order of arithmetic is that of the
+// blocks; who waits for whom changes no bit.
 
 #include "kernels/attention/hopper/control.cuh"
 #include "kernels/attention/portable/merge.cuh"
@@ -81,6 +78,7 @@ static __device__ __forceinline__ void hop_softmax(float (&s)[TR::KEY / 2], floa
         top = fmaxf(top, __shfl_xor_sync(~0u, top, 1));
         top = fmaxf(top, __shfl_xor_sync(~0u, top, 2));
         float now = fmaxf(m[h], top * scale_lg2);
+        if (now - m[h] <= HOP_RISE_MAX) now = m[h];
         float base = now == -CUDART_INF_F ? 0.0f : now;
         fix[h] = ptx_ex2(m[h] - base);
         m[h] = now;
@@ -119,44 +117,129 @@ template <class TR> static __device__ __forceinline__ void hop_heal(uint32_t sK,
         ptx_st_shared_128(sK + i * 16, make_uint4(~0u, ~0u, ~0u, ~0u)); // NaN of either type
     }
     ptx_fence_proxy_async();
-    ptx_bar_sync<HOP_BAR_MERGE, 128 * TR::WG>();
+    ptx_bar_sync<HOP_BAR_HEAL, 128 * TR::WG>();
 }
 
 static __device__ __forceinline__ void hop_release(uint32_t bar) {
     if (threadIdx.x % 128 == 0) ptx_mbarrier_arrive(bar);
 }
 
-// Writes the rows: out and lse, or partials, which the last CTA to arrive
-// folds.  Returns whether this one did.
+// A warpgroup's rows on their way out: out and lse.
 template <class TR>
-static __device__ __forceinline__ uint32_t hop_prefill_end(const hop_args_t &a, const hop_turn_t *t,
-                                                           hop_control_t *c, uint32_t wg,
-                                                           prefill_sums<TR> &w) {
-    const pod_blob blob = pod_blob_of(a.pod.blob);
-    const tdm_pod_item_t &it = t->item;
-    const tdm_attn_seq_t &seq = t->seq;
+static __device__ __forceinline__ void hop_rows_out(const hop_args_t &a, const pod_blob &blob,
+                                                    const hop_turn_t *t, uint32_t wg,
+                                                    const prefill_sums<TR> &w) {
+    tdm_pod_item_t whole = t->item;
+    whole.merge = TDM_POD_NO_MERGE;
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-        float l = pod_quad_sum(w.l[h]);
         uint32_t r = hop_row(wg) + h * 8;
-        if (r >= it.row_cnt) continue;
-        pod_row_sink<TR> sink(a.pod, blob, seq, it, r, w.m[h], l, threadIdx.x % 4 == 0);
+        if (r >= whole.row_cnt) continue;
+        pod_row_sink<TR> sink(a.pod, blob, t->seq, whole, r, w.m[h], w.l[h], threadIdx.x % 4 == 0);
 #pragma unroll
         for (int n = 0; n < TR::DIM / 8; n++) {
             sink.put(n * 8 + threadIdx.x % 4 * 2, w.o[4 * n + 2 * h], w.o[4 * n + 2 * h + 1]);
         }
     }
-    if (it.merge == TDM_POD_NO_MERGE) return 0;
-    __threadfence(); // M1
-    ptx_bar_sync<HOP_BAR_MERGE, 128 * TR::WG>();
-    if (threadIdx.x == 128) c->is_last = merge_arrive(a.pod, blob, it.merge);
-    ptx_bar_sync<HOP_BAR_MERGE, 128 * TR::WG>();
-    uint32_t is_mine = c->is_last;
-    if (is_mine) {
-        merge_fold<TR>(a.pod, blob, seq, it, threadIdx.x - 128, 128 * TR::WG);
+}
+
+// Where a thread keeps its partials: [split][warpgroup][PART_CELL][thread],
+// the cells of a split apart by 16 bytes a thread, so that every access is
+// whole lines.  (Of decode items they lie as tdm_pod_merge_t says.)
+template <class TR>
+static __device__ __forceinline__ float4 *hop_part(const hop_args_t &a, const tdm_pod_merge_t &g,
+                                                   uint32_t split, uint32_t wg) {
+    auto *part = reinterpret_cast<float4 *>(a.pod.part + g.part_off);
+    return part + (split * TR::WG + wg) * TR::PART_CELL * 128 + threadIdx.x % 128;
+}
+
+template <class TR>
+static __device__ __forceinline__ void hop_part_put(float4 *to, const prefill_sums<TR> &w) {
+#pragma unroll
+    for (int i = 0; i < TR::DIM / 8; i++) {
+        to[i * 128] = make_float4(w.o[4 * i], w.o[4 * i + 1], w.o[4 * i + 2], w.o[4 * i + 3]);
     }
-    ptx_bar_sync<HOP_BAR_MERGE, 128 * TR::WG>(); // is_last may be written anew
-    return is_mine;
+    to[TR::DIM / 8 * 128] = make_float4(w.m[0], w.l[0], w.m[1], w.l[1]);
+}
+
+// The weight of partial sums with maximum m beside the largest of all.
+static __device__ __forceinline__ float hop_part_weight(float m, float top) {
+    return ptx_ex2(m - (top == -CUDART_INF_F ? 0.0f : top));
+}
+
+// Folds all splits, in their order, into w.
+template <class TR>
+static __device__ __forceinline__ void hop_part_fold(const hop_args_t &a, const tdm_pod_merge_t &g,
+                                                     uint32_t wg, prefill_sums<TR> &w) {
+    w.m[0] = w.m[1] = -CUDART_INF_F;
+    w.l[0] = w.l[1] = 0.0f;
+#pragma unroll
+    for (int i = 0; i < TR::DIM / 2; i++) w.o[i] = 0.0f;
+#pragma unroll 1
+    for (uint32_t s = 0; s < g.split_cnt; s++) {
+        float4 ml = __ldcg(hop_part<TR>(a, g, s, wg) + TR::DIM / 8 * 128);
+        w.m[0] = fmaxf(w.m[0], ml.x);
+        w.m[1] = fmaxf(w.m[1], ml.z);
+    }
+#pragma unroll 1
+    for (uint32_t s = 0; s < g.split_cnt; s++) {
+        const float4 *from = hop_part<TR>(a, g, s, wg);
+        float4 ml = __ldcg(from + TR::DIM / 8 * 128);
+        float x = hop_part_weight(ml.x, w.m[0]);
+        float y = hop_part_weight(ml.z, w.m[1]);
+        w.l[0] = fmaf(x, ml.y, w.l[0]);
+        w.l[1] = fmaf(y, ml.w, w.l[1]);
+#pragma unroll
+        for (int i = 0; i < TR::DIM / 8; i++) {
+            float4 o = __ldcg(from + i * 128);
+            w.o[4 * i] = fmaf(x, o.x, w.o[4 * i]);
+            w.o[4 * i + 1] = fmaf(x, o.y, w.o[4 * i + 1]);
+            w.o[4 * i + 2] = fmaf(y, o.z, w.o[4 * i + 2]);
+            w.o[4 * i + 3] = fmaf(y, o.w, w.o[4 * i + 3]);
+        }
+    }
+}
+
+// Counts a warpgroup's arrival; true for its last split.  One thread.  The
+// warpgroups of a tile share a word, PART_FIELD bits each, so that none waits
+// for the others; the last of each takes its count off again.
+static __device__ __forceinline__ uint32_t hop_part_arrive(const hop_args_t &a, uint32_t merge,
+                                                           uint32_t split_cnt, uint32_t wg) {
+    const uint32_t at = wg * HOP_PART_FIELD;
+    __threadfence(); // M1
+    uint32_t before = atomicAdd(a.pod.arrived + merge, 1u << at);
+    uint32_t is_last = (before >> at & ((1u << HOP_PART_FIELD) - 1)) == split_cnt - 1;
+    if (is_last) atomicSub(a.pod.arrived + merge, split_cnt << at);
+    __threadfence(); // M1
+    return is_last;
+}
+
+// The end of an item, of one warpgroup: rows, or partials, which the last to
+// arrive folds.  Returns whether this one did.  What branches here is told
+// uniform: ptxas would else keep every descriptor of the loop in registers of
+// each lane.
+template <class TR>
+static __device__ __forceinline__ uint32_t hop_prefill_end(const hop_args_t &a, const hop_turn_t *t,
+                                                           hop_control_t *c, uint32_t wg,
+                                                           prefill_sums<TR> &w) {
+    const pod_blob blob = pod_blob_of(a.pod.blob);
+#pragma unroll
+    for (int h = 0; h < 2; h++) w.l[h] = pod_quad_sum(w.l[h]);
+    const uint32_t merge = __shfl_sync(~0u, t->item.merge, 0);
+    uint32_t is_last = 0;
+    if (merge != TDM_POD_NO_MERGE) {
+        const tdm_pod_merge_t g = blob.merge[merge];
+        hop_part_put<TR>(hop_part<TR>(a, g, t->item.split, wg), w);
+        __threadfence(); // M1
+        ptx_bar_sync_at<128>(HOP_BAR_PART + wg);
+        if (threadIdx.x % 128 == 0) c->is_last[wg] = hop_part_arrive(a, merge, g.split_cnt, wg);
+        ptx_bar_sync_at<128>(HOP_BAR_PART + wg);
+        is_last = __shfl_sync(~0u, c->is_last[wg], 0);
+        if (!is_last) return 0;
+        hop_part_fold<TR>(a, g, wg, w);
+    }
+    hop_rows_out<TR>(a, blob, t, wg, w);
+    return is_last;
 }
 
 // One warpgroup's walk over the blocks of an item.
@@ -191,7 +274,6 @@ static __device__ __forceinline__ void prefill_step(const hop_args_t &a, uint32_
         ptx_mbarrier_wait(HOP_AT(smem, v_full) + 8 * ahead.at, ahead.parity);
         hop_heal<TR>(sK, smem + TR::V_OFF + ahead.at * TR::KV_SZ);
     }
-    ptx_bar_sync_at<256>(HOP_BAR_TURN + wg);
     ptx_wgmma_hold(s);
     ptx_wgmma_hold(k.w.o);
     ptx_wgmma_fence();
@@ -200,7 +282,6 @@ static __device__ __forceinline__ void prefill_step(const hop_args_t &a, uint32_
     hop_values<TR>(k.w.o, k.p, ptx_wgmma_desc(sV, TR::KV_HALF_SZ, 1024), k.is_add);
     ptx_wgmma_commit();
     k.is_add = 1;
-    ptx_bar_arrive_at<256>(wg + 1 == TR::WG ? HOP_BAR_TURN : HOP_BAR_TURN + 1 + wg);
     ptx_wgmma_wait<1>();
     ptx_wgmma_hold(s);
     hop_release(HOP_AT(smem, k_empty) + 8 * ahead.at);
@@ -212,8 +293,10 @@ static __device__ __forceinline__ void prefill_step(const hop_args_t &a, uint32_
     ptx_wgmma_hold(k.w.o);
     hop_release(HOP_AT(smem, v_empty) + 8 * k.stage.at);
     hop_pack<TR>(k.p, s);
+    if (__any_sync(~0u, fix[0] != 1.0f || fix[1] != 1.0f)) {
 #pragma unroll
-    for (int i = 0; i < TR::DIM / 2; i++) k.w.o[i] *= fix[i / 2 % 2];
+        for (int i = 0; i < TR::DIM / 2; i++) k.w.o[i] *= fix[i / 2 % 2];
+    }
     k.stage = ahead;
     k.tok += TR::KEY;
 }
@@ -270,7 +353,6 @@ static __device__ __forceinline__ void prefill_consume(const hop_args_t &a, uint
     k.stage = {0, 0};
     uint32_t done = 0;
     uint32_t merge = 0;
-    if (wg == 0) ptx_bar_arrive_at<256>(HOP_BAR_TURN); // the first turn is wg 0's
 #pragma unroll 1
     for (uint32_t turn = 0;; turn++) {
         ptx_mbarrier_wait(HOP_AT(smem, q_full), turn & 1);

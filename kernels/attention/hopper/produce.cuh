@@ -51,25 +51,27 @@ struct hop_pages {
 };
 
 // Asks for keys [tok, tok + KEY) of one pool, as far as they lie before
-// kv_end, rounded up to boxes.  Of keys that a page holds whole a box brings
-// all halves, else one.
+// kv_end, rounded up to 16: a copy for each half of as many as one page
+// holds, 64 at most.  tok is a multiple of 16.
 template <class TR>
 static __device__ __forceinline__ void produce_block(const hop_args_t &a, const CUtensorMap *map,
                                                      hop_pages &pages, uint32_t head_kv,
                                                      uint32_t tok, uint32_t kv_end, uint32_t dst,
                                                      uint32_t bar) {
-    const uint32_t box = a.block_tok; // a power of two
     const uint32_t page_mask = (1u << a.pod.page_lg) - 1;
-    const uint32_t cnt = min(static_cast<uint32_t>(TR::KEY), (kv_end - tok + box - 1) & ~(box - 1));
-    const uint32_t half_step = box == TR::KEY ? TR::HALF : 1;
+    const uint32_t box_mask = min(page_mask, HOP_BOX_MAX - 1u);
+    const uint32_t cnt = min(static_cast<uint32_t>(TR::KEY), (kv_end - tok + 15) & ~15u);
     if (threadIdx.x % 32 == 0) ptx_mbarrier_arrive_expect(bar, cnt * TR::DIM * 2);
+    uint32_t n;
 #pragma unroll 1
-    for (uint32_t r = 0; r < cnt; r += box) {
-        uint32_t row = pages.of((tok + r) >> a.pod.page_lg) * a.pod.nhead_kv + head_kv;
+    for (uint32_t r = 0; r < cnt; r += n) {
+        const uint32_t at = tok + r;
+        n = min(cnt - r, box_mask + 1 - (at & box_mask));
+        uint32_t row = pages.of(at >> a.pod.page_lg) * a.pod.nhead_kv + head_kv;
         if (threadIdx.x % 32) continue;
-        for (uint32_t h = 0; h < TR::HALF; h += half_step) {
-            ptx_tma_load_4d(dst + h * TR::KV_HALF_SZ + r * 128, map, bar, 0, (tok + r) & page_mask,
-                            h, row, PTX_L2_NORMAL);
+        for (uint32_t h = 0; h < TR::HALF; h++) {
+            ptx_tma_load_4d(dst + h * TR::KV_HALF_SZ + r * 128, map + n / 16 - 1, bar, 0,
+                            at & page_mask, h, row, PTX_L2_NORMAL);
         }
     }
 }
@@ -130,7 +132,7 @@ static __device__ __forceinline__ void prefill_produce_k(const hop_args_t &a,
         if (index == TDM_TICKET_NONE) break;
         const tdm_pod_item_t *it = blob.item[TDM_KIND_PREFILL] + index;
         uint32_t next = 0;
-        produce_item<TR>(a, &maps.k_block, it, __ldg(&blob.seq[__ldg(&it->seq)].slot),
+        produce_item<TR>(a, maps.k_block, it, __ldg(&blob.seq[__ldg(&it->seq)].slot),
                          smem + TR::K_OFF, HOP_AT(smem, k_full), HOP_AT(smem, k_empty), stage,
                          ticket, &next);
         index = __shfl_sync(~0u, next, 0);
@@ -153,7 +155,7 @@ static __device__ __forceinline__ void prefill_produce_v(const hop_args_t &a,
         if (threadIdx.x == 32) ptx_mbarrier_arrive(HOP_AT(smem, q_full)); // it has seen the item
         if (index == TDM_TICKET_NONE) break;
         const tdm_pod_item_t *it = blob.item[TDM_KIND_PREFILL] + index;
-        produce_item<TR>(a, &maps.v_block, it, __ldg(&blob.seq[__ldg(&it->seq)].slot),
+        produce_item<TR>(a, maps.v_block, it, __ldg(&blob.seq[__ldg(&it->seq)].slot),
                          smem + TR::V_OFF, HOP_AT(smem, v_full), HOP_AT(smem, v_empty), stage,
                          nullptr, nullptr);
     }

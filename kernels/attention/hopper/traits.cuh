@@ -32,6 +32,7 @@ template <typename T, int DIM_, int KEY_> struct hop_traits {
     static constexpr int Q_OFF = HOP_CONTROL_SZ;
     static constexpr int K_OFF = Q_OFF + Q_SZ;
     static constexpr int V_OFF = K_OFF + STAGE * KV_SZ;
+    static constexpr int PART_CELL = DIM / 8 + 1; // float4 of a thread's partials: O; m and l
 
     // Decode: twelve warps, each with a ring of one step of keys and one of
     // values.

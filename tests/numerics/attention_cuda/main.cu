@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Goal: the GPU's attention is right on every shape, in every variant, and
 // its bits depend on the plan alone.
-// Method: numerics_attention_cuda MODE [COUNT] [SEED]
+// Method: numerics_attention_cuda MODE [COUNT] [SEED] [FAMILY]
 //   shapes   COUNT random batches (up to 64 MB of KV), each against the fp64
 //            oracle in every variant and tile that takes it; every way and
 //            random grids must give one hash; counters must equal the plan
@@ -15,7 +15,7 @@
 //   start    the self-test that an executor runs at its start
 //   sanitize COUNT tiny batches, every variant (for compute-sanitizer)
 //   all      everything but sanitize, at the sizes of the issue of record
-// Exit 77 without a device.  A failure prints its seed.
+// FAMILY (rig.cu) leaves the others out.  Exit 77 without a device.  A failure prints its seed.
 
 #include <cuda_runtime.h>
 #include <math.h>
@@ -107,6 +107,7 @@ static void shapes(const char *name, uint32_t cnt, uint64_t seed, uint32_t lg_ma
         draw_world(&w, &rng, lg_max, byte_max, cost_max);
         world_open(&w, s, i);
         knobs_t k = {tdm_rng_below(&rng, 3), splits[tdm_rng_below(&rng, TDM_COUNT_OF(splits))], 0};
+        if (tdm_rng_below(&rng, 3) == 0) k.prefill_split = 1 + tdm_rng_below(&rng, 4);
         rig_check(&w, &k, &rng);
         world_close(&w);
     }
@@ -161,6 +162,7 @@ static void repeat(uint32_t cnt, uint64_t seed) {
         const knobs_t k = {0, 256, 0};
         uint64_t first = 0;
         uint32_t done = 0;
+        if (!rig_has(f)) continue;
         rig_open(&r, &w);
         if (rig_plan(&r, &w, &family_list[f], &k)) {
             for (uint32_t i = 0; i < cnt * TDM_COUNT_OF(grids); i++) {
@@ -262,7 +264,14 @@ static void graph(uint32_t cnt, uint64_t seed, uint32_t variant, uint32_t way) {
     world_close(&w[0]);
 }
 
+// Two contexts, each of the first or of the last family that is to be run.
 static void twice(uint32_t cnt, uint64_t seed) {
+    uint32_t list[2] = {FAMILY_MAX, 0};
+    for (uint32_t f = 0; f < FAMILY_MAX; f++) {
+        if (!rig_has(f)) continue;
+        list[0] = TDM_MIN(list[0], f);
+        list[1] = f;
+    }
     static world_t w[2];
     rig_t r[2];
     cudaStream_t stream[2];
@@ -273,7 +282,7 @@ static void twice(uint32_t cnt, uint64_t seed) {
         const knobs_t k = {i, 512, 0};
         int is_taken;
         rig_open(&r[i], &w[i]);
-        if (!rig_plan(&r[i], &w[i], &family_list[i], &k)) fail(seed, "no plan", "");
+        if (!rig_plan(&r[i], &w[i], &family_list[list[i]], &k)) fail(seed, "no plan", "");
         want[i] = rig_run(&r[i], &w[i], TDM_POD_WAY_FUSED, 0, &is_taken);
         WORLD_OK(cudaStreamCreateWithFlags(&stream[i], cudaStreamNonBlocking));
     }
@@ -312,6 +321,13 @@ static void sanitize(uint32_t cnt, uint64_t seed) {
     rig_table();
 }
 
+static int has_variant(uint32_t variant) {
+    int has = 0;
+    for (uint32_t f = 0; f < FAMILY_MAX; f++)
+        has |= rig_has(f) && family_list[f].variant == variant;
+    return has;
+}
+
 static void start(uint64_t seed) {
     static world_t w;
     rig_t r;
@@ -325,7 +341,7 @@ static void start(uint64_t seed) {
         rig_open(&r, &w);
         for (uint32_t v = TDM_POD_VARIANT_PLAIN; v < TDM_POD_VARIANT_CNT; v++) {
             float worst = -1.0f;
-            if (tdm_pod_variant_gate(&r.config, v)) continue;
+            if (tdm_pod_variant_gate(&r.config, v) || !has_variant(v)) continue;
             int e = tdm_pod_self_test(r.pod, v, &r.config.state, 0, &worst);
             WORLD_OK(e);
             if (r.config.state.unfit[v]) fail(seed, "the self-test failed", "");
@@ -345,6 +361,7 @@ int main(int argc, char **argv) {
         printf("no CUDA device\n");
         return 77;
     }
+    if (argc > 4 && !rig_only(argv[4])) return 2;
     int is_all = strcmp(mode, "all") == 0;
     setvbuf(stdout, nullptr, _IOLBF, 0);
     if (is_all || !strcmp(mode, "oracle")) oracle(cnt ? cnt : 200, seed);
@@ -357,8 +374,13 @@ int main(int argc, char **argv) {
     if (is_all || !strcmp(mode, "repeat")) repeat(cnt ? cnt : 200, seed);
     if (is_all || !strcmp(mode, "twice")) twice(cnt ? cnt : 200, seed);
     if (is_all || !strcmp(mode, "graph")) {
-        graph(cnt ? cnt : 10000, seed, TDM_POD_VARIANT_PORTABLE, TDM_POD_WAY_FUSED);
-        graph((cnt ? cnt : 10000) / 10, seed, TDM_POD_VARIANT_PLAIN, TDM_POD_WAY_SERIAL);
+        uint32_t n = cnt ? cnt : 10000;
+        if (has_variant(TDM_POD_VARIANT_PORTABLE))
+            graph(n, seed, TDM_POD_VARIANT_PORTABLE, TDM_POD_WAY_FUSED);
+        if (has_variant(TDM_POD_VARIANT_HOPPER))
+            graph(n, seed, TDM_POD_VARIANT_HOPPER, TDM_POD_WAY_FUSED);
+        if (has_variant(TDM_POD_VARIANT_PLAIN))
+            graph(n / 10, seed, TDM_POD_VARIANT_PLAIN, TDM_POD_WAY_SERIAL);
     }
     if (!strcmp(mode, "sanitize")) sanitize(cnt ? cnt : 12, seed);
     printf("%s: %llu failures\n", mode, (unsigned long long)fail_cnt);

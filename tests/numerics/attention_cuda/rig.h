@@ -21,6 +21,12 @@ typedef struct family {
 #define FAMILY_MAX 5u
 extern const family_t family_list[FAMILY_MAX];
 
+// rig_only leaves the others out from now on; 0 where none has the name.
+int rig_only(const char *name);
+
+// Whether this family is to be run.
+int rig_has(uint32_t family);
+
 typedef struct rig {
     tdm_pod_config_t config;
     tdm_pod_t *pod;

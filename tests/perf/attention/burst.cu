@@ -75,6 +75,14 @@ static void burst(bench_t *b, uint32_t n, uint32_t idle_us, float *us, const F &
 
 static float sample[WAY_CNT][SAMPLE_MAX];
 
+float burst_way(bench_t *b, uint32_t i) {
+    float us[BURST_MAX];
+    burst(b, 1, 0, us, [&] { bench_launch(b, i); });
+    uint32_t n = std::min(BURST_MAX, std::max(1u, (uint32_t)(BURST_US / std::max(us[0], 1.0f))));
+    burst(b, n, IDLE_US, us, [&] { bench_launch(b, i); });
+    return timing_of(us, n).us;
+}
+
 void burst_measure(bench_t *b, const uint32_t *list, uint32_t cnt, const rounds_t *r, uint64_t seed,
                    timing_t *out) {
     tdm_rng_t rng = {seed};

@@ -39,6 +39,9 @@ void sleep_us(uint32_t us);
 void burst_measure(bench_t *b, const uint32_t *list, uint32_t cnt, const rounds_t *r, uint64_t seed,
                    timing_t *out);
 
+// burst_way: the median of one burst of way i, in us.
+float burst_way(bench_t *b, uint32_t i);
+
 // The card's ceilings by the same protocol: a reader of 8 GB, and a bf16
 // product of 8192^3 through cuBLAS (0 where the machine has none).
 typedef struct ceilings {

@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// perf_attention [--set named|grid|small|ablate|steady|ncu] [--points A:B] [--ways A,B,...]
-//                [--rounds LEAST:MOST] [--within SHARE] [--steady SECONDS] [--profile]
+// perf_attention [--set named|peers|grid|small|ablate|steady|ncu] [--points A:B] [--ways A,B,...]
+//                [--rounds LEAST:MOST] [--within SHARE] [--steady SECONDS] [--profile] [--sweep]
 //                [--pool GB] [--variant N] [--knob KEY=VALUE]... [--out FILE]
 //
 // Measures hybrid batches (points.h) by every way to run them (ways.h) and
 // writes one JSON object a line (rows.h); run.py calls it and report.py
 // makes tables of what it wrote.
 //
-//   --set      named: the points peers were measured on; grid: models x
-//              chunks x contexts x batches; small: little work; ablate,
-//              steady, ncu: the named points so marked, ablate with all ways
+//   --set      named: the points peers were measured on, and more; peers:
+//              the 31 that every peer was; grid: models x chunks x contexts
+//              x batches; small: little work; ablate, steady, ncu: the named
+//              points so marked, ablate with all ways
 //   --ways     these only, by name
 //   --steady   besides, serial and fused for so many seconds each
+//   --sweep    besides, the fused way by every share of SMs and cut (sweep.h)
 //   --profile  no timing: each way once between cudaProfilerStart and
 //              cudaProfilerStop, for ncu
 //   --variant  the best kernels to take (tdm_pod_variant_t); 2, the portable
@@ -22,6 +24,7 @@
 #include <string.h>
 
 #include "tests/perf/attention/rows.h"
+#include "tests/perf/attention/sweep.h"
 
 typedef struct args {
     const char *set;
@@ -31,6 +34,7 @@ typedef struct args {
     unsigned pool_gb;
     double steady_s;
     int is_profile;
+    int is_sweep;
     rounds_t rounds;
     tdm_pod_config_t knob;
     FILE *out;
@@ -66,6 +70,10 @@ static void parse(int argc, char **argv, args_t *a) {
         const char *v = i + 1 < argc ? argv[i + 1] : "";
         if (!strcmp(argv[i], "--profile")) {
             a->is_profile = 1;
+            continue;
+        }
+        if (!strcmp(argv[i], "--sweep")) {
+            a->is_sweep = 1;
             continue;
         }
         i++;
@@ -112,6 +120,7 @@ static int point_at(const char *set, unsigned idx, point_t *out) {
     }
     for (unsigned i = 0; i < POINT_NAMED_CNT; i++) {
         const point_t *p = &point_named[i];
+        if (!strcmp(set, "peers") && p->split_us == 0.0f) continue;
         if (!strcmp(set, "ablate") && !p->is_ablated) continue;
         if (!strcmp(set, "steady") && !p->is_steady) continue;
         if (!strcmp(set, "ncu") && !p->is_ncu) continue;
@@ -194,6 +203,11 @@ int main(int argc, char **argv) {
         printf("%s %u/%u/%u: prefill %.0f decode %.0f serial %.0f streams %.0f %.0f fused %.0f\n",
                p.model, p.ctx, p.chunk, p.batch, t[PREFILL].us, t[DECODE].us, t[SERIAL].us,
                t[STREAMS_PD].us, t[STREAMS_DP].us, t[FUSED].us);
+        if (a.is_sweep) {
+            static sweep_t s;
+            sweep_run(&b, &p, &s);
+            row_sweep(a.out, &p, &s);
+        }
         for (uint32_t k = 0; k < cnt && a.steady_s > 0; k++) {
             steady_t s;
             if (list[k] != SERIAL && list[k] != FUSED) continue;

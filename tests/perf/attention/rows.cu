@@ -35,11 +35,12 @@ static void put_way(FILE *f, const bench_t *b, uint32_t i, const timing_t *t,
     fprintf(f,
             "\"%s\": {\"us\": %.1f, \"lo\": %.1f, \"hi\": %.1f, \"n\": %u, \"items\": [%u, %u], "
             "\"merges\": %u, \"waves\": [%.2f, %.2f], \"colocated\": %.3f, \"overlap\": %.3f, "
-            "\"tail\": %.3f, \"ghz\": %.3f, \"decode_split\": %u, \"key\": \"%016llx\"}",
+            "\"tail\": %.3f, \"ghz\": %.3f, \"decode_split\": %u, \"share\": [%u, %u], "
+            "\"key\": \"%016llx\"}",
             way_list[i].name, t->us, t->lo, t->hi, t->cnt, p->item_cnt[0], p->item_cnt[1],
             p->merge_cnt, p->wave[0], p->wave[1], (double)c->colocated_ns / sm,
-            (double)c->overlap_ns / wall, c->tail, c->clock_ghz, p->decode_split_tok,
-            (unsigned long long)p->key);
+            (double)c->overlap_ns / wall, c->tail, c->clock_ghz, p->decode_split_tok, p->share[0],
+            p->share[1], (unsigned long long)p->key);
 }
 
 // What the planner would take, and whether the way that was measured for it
@@ -65,11 +66,11 @@ int row_point(FILE *f, bench_t *b, const point_t *p, const char *set, const uint
             "{\"row\": \"point\", \"set\": \"%s\", \"model\": \"%s\", \"ctx\": %u, \"chunk\": %u, "
             "\"batch\": %u, \"decode_ctx\": %u, \"flops\": [%.6g, %.6g], \"bytes\": [%.6g, %.6g], "
             "\"pred_us\": [%.1f, %.1f], \"sets\": %u, \"ref\": {\"fi_serial\": %.0f, "
-            "\"fi_pod\": %.0f, \"fa3_serial\": %.0f}, ",
+            "\"fi_pod\": %.0f, \"fa3_serial\": %.0f, \"split\": %.0f, \"vattn_pod\": %.0f}, ",
             set, p->model, p->ctx, p->chunk, p->batch, p->decode_ctx ? p->decode_ctx : p->ctx,
             (double)any->kind_flops[0], (double)any->kind_flops[1], (double)any->kind_bytes[0],
             (double)any->kind_bytes[1], any->pred_us[0], any->pred_us[1], b->set_cnt,
-            p->fi_serial_us, p->fi_pod_us, p->fa3_us);
+            p->fi_serial_us, p->fi_pod_us, p->fa3_us, p->split_us, p->vattn_us);
     if (b->pod[SERIAL] && b->pod[STREAMS_DP] && b->pod[FUSED]) put_choice(f, b);
     fprintf(f, "\"ways\": {");
     for (uint32_t k = 0; k < cnt; k++) {
@@ -82,6 +83,19 @@ int row_point(FILE *f, bench_t *b, const point_t *p, const char *set, const uint
     fprintf(f, "}, \"counters_equal_plan\": %s}\n", is_right ? "true" : "false");
     fflush(f);
     return is_right;
+}
+
+void row_sweep(FILE *f, const point_t *p, const sweep_t *s) {
+    fprintf(f,
+            "{\"row\": \"sweep\", \"model\": \"%s\", \"ctx\": %u, \"chunk\": %u, "
+            "\"batch\": %u, \"cuts\": [",
+            p->model, p->ctx, p->chunk, p->batch);
+    for (uint32_t i = 0; i < s->cnt; i++) {
+        fprintf(f, "%s[%u, %u, %.1f]", i ? ", " : "", s->cut[i].decode_sm, s->cut[i].piece,
+                s->cut[i].us);
+    }
+    fprintf(f, "]}\n");
+    fflush(f);
 }
 
 void row_steady(FILE *f, const point_t *p, uint32_t i, const steady_t *s) {

@@ -9,6 +9,7 @@
 
 #include "tests/perf/attention/burst.h"
 #include "tests/perf/attention/steady.h"
+#include "tests/perf/attention/sweep.h"
 
 void row_machine(FILE *f, const bench_t *b, const ceilings_t *c);
 
@@ -20,6 +21,8 @@ void row_resources(FILE *f, const bench_t *b, uint32_t i);
 // plan.
 int row_point(FILE *f, bench_t *b, const point_t *p, const char *set, const uint32_t *list,
               uint32_t cnt, const timing_t *t);
+
+void row_sweep(FILE *f, const point_t *p, const sweep_t *s);
 
 void row_steady(FILE *f, const point_t *p, uint32_t i, const steady_t *s);
 

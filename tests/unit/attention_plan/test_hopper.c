@@ -117,11 +117,12 @@ static void without_room_for_partials_the_portable_plan_comes(void **state) {
     rig_close(&r);
 }
 
-/* Shares follow the batch: more decode, more SMs for it; one kind alone has
-   all.  The time grows with the work. */
+/* Shares follow the batch: much more decode, no fewer SMs for it (beside
+   pieces a share may do with less than beside whole tiles); one kind alone
+   has all.  The time grows with the work. */
 static void shares_follow_the_batch(void **state) {
     (void)state;
-    uint32_t before = 0;
+    uint32_t first = 0;
     float us = 0.0f;
     for (uint32_t n = 8; n <= 128; n *= 2) {
         tdm_hopper_cut_t cut;
@@ -134,16 +135,63 @@ static void shares_follow_the_batch(void **state) {
                               .decode_tok = n * UINT64_C(16384)};
         s.decode_bytes = s.decode_tok * 8 * 512;
         tdm_hopper_choose(&s, &cut);
-        assert_true(cut.share[TDM_KIND_DECODE] >= before);
+        if (n == 8) first = cut.share[TDM_KIND_DECODE];
+        if (n == 128) assert_true(cut.share[TDM_KIND_DECODE] >= first);
         assert_true(cut.us > us);
         assert_true(cut.us >= (float)s.decode_bytes / 4.8e6f);
-        before = cut.share[TDM_KIND_DECODE];
         us = cut.us;
         s.tile_cnt = s.block_max = 0;
         s.block_cnt = 0;
         tdm_hopper_choose(&s, &cut);
         assert_int_equal(cut.share[TDM_KIND_DECODE], 132);
     }
+}
+
+/* A config's shares and pieces are obeyed: what a sweep measures. */
+static void forced_cuts_are_obeyed(void **state) {
+    (void)state;
+    rig_t r;
+    hopper_rig(&r, "h200", 32, 8);
+    r.config.part_float_max = UINT64_C(1) << 32;
+    add_prefill(&r, 16384, 1024);
+    for (uint32_t i = 0; i < 16; i++) add_decode(&r, 16384);
+    uint64_t key = 0;
+    for (uint32_t sm = 12; sm < 80; sm += 11) {
+        for (uint32_t n = 1; n <= 4; n++) {
+            r.config.share[TDM_KIND_DECODE] = sm;
+            r.config.share[TDM_KIND_PREFILL] = 132 - sm;
+            r.config.prefill_split = n;
+            build(&r, TDM_ROUTE_FUSED);
+            check_hopper(&r);
+            assert_int_equal(r.plan.share[TDM_KIND_DECODE], sm);
+            uint32_t most = 1;
+            for (uint32_t i = 0; i < r.plan.item_cnt[TDM_KIND_PREFILL]; i++) {
+                most = TDM_MAX(most, items(&r, TDM_KIND_PREFILL)[i].split + 1);
+            }
+            assert_int_equal(most, n);
+            assert_int_not_equal(r.plan.key, key);
+            key = r.plan.key;
+        }
+    }
+    rig_close(&r);
+}
+
+/* Of the halves apart prefill is cut as if it were alone, and a batch is not
+   fused where one launch is predicted to be slower. */
+static void a_route_has_its_cut(void **state) {
+    (void)state;
+    rig_t r;
+    hopper_rig(&r, "h200", 32, 8);
+    r.config.part_float_max = UINT64_C(1) << 32;
+    add_prefill(&r, 16384, 1024);
+    uint32_t alone = build(&r, TDM_ROUTE_SERIAL)->item_cnt[TDM_KIND_PREFILL];
+    for (uint32_t i = 0; i < 32; i++) add_decode(&r, 16384);
+    assert_int_equal(build(&r, TDM_ROUTE_SERIAL)->item_cnt[TDM_KIND_PREFILL], alone);
+    assert_int_not_equal(build(&r, TDM_ROUTE_FUSED)->item_cnt[TDM_KIND_PREFILL], alone);
+    build(&r, TDM_POD_ROUTE_AUTO);
+    assert_int_equal(r.plan.route, TDM_ROUTE_FUSED);
+    assert_true(r.plan.fused_us > 0.0f && r.plan.fused_us < r.plan.serial_us);
+    rig_close(&r);
 }
 
 int main(void) {
@@ -153,6 +201,8 @@ int main(void) {
         cmocka_unit_test(other_devices_get_the_portable_plan),
         cmocka_unit_test(without_room_for_partials_the_portable_plan_comes),
         cmocka_unit_test(shares_follow_the_batch),
+        cmocka_unit_test(forced_cuts_are_obeyed),
+        cmocka_unit_test(a_route_has_its_cut),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
