@@ -62,6 +62,9 @@ typedef enum tdm_content_type {
     TDM_CONTENT_PROMETHEUS,   /* text/plain; version=0.0.4; charset=utf-8 */
     TDM_CONTENT_OPENMETRICS,  /* application/openmetrics-text; version=1.0.0; charset=utf-8 */
     TDM_CONTENT_TEXT,         /* text/plain; charset=utf-8 */
+    TDM_CONTENT_HTML,         /* text/html; charset=utf-8 */
+    TDM_CONTENT_CSS,          /* text/css; charset=utf-8 */
+    TDM_CONTENT_SCRIPT,       /* text/javascript; charset=utf-8 */
 } tdm_content_type_t;
 
 struct tdm_pipe;

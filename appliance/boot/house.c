@@ -83,6 +83,7 @@ static tdm_status_t open_wires(tdm_house_t *h, tdm_error_t *err) {
 
 static void facts(tdm_house_t *h) {
     h->pages.model_name = h->model_name;
+    h->pages.flight = h->flight.mem;
     tdm_pages_fact(&h->pages, "version", h->version);
     tdm_pages_fact(&h->pages, "model", h->model_name);
     tdm_pages_fact(&h->pages, "backend",
@@ -100,8 +101,24 @@ static void facts(tdm_house_t *h) {
                   h->channel.arena.page_sz);
 }
 
-static void ask_reload(void *ctx) {
-    tdm_house_reload(ctx);
+static void wake(void *ctx) {
+    tdm_house_t *h = ctx;
+    tdm_doorbell_ring(&h->wires.door_bell[h->wires.door_cnt - 1]);
+}
+
+/* open_console: without its socket the appliance serves all the same. */
+static tdm_status_t open_console(tdm_house_t *h, tdm_error_t *err) {
+    h->console.wake = wake;
+    h->console.wake_ctx = h;
+    h->console.block = h->wires.block[TDM_BLOCK_PAGE];
+    return tdm_console_open(&h->console, h->config, &h->auth, err);
+}
+
+static void open_socket(tdm_house_t *h) {
+    tdm_error_t why = {0};
+    const char *path = h->config->control_socket;
+    if (path[0] && tdm_http1_unix_open(h->http1, path, &why) != TDM_OK)
+        tdm_log(TDM_LOG_WARN, "control", "no control socket: %s", why.text);
 }
 
 static tdm_status_t open_http1(tdm_house_t *h, tdm_error_t *err) {
@@ -131,23 +148,22 @@ static tdm_status_t open_http1(tdm_house_t *h, tdm_error_t *err) {
         wires.arrivals[k] = &h->wires.arrivals[k];
         wires.hangups[k] = &h->wires.hangups[k];
     }
-    tdm_status_t st = tdm_pages_open(&h->pages, &h->wires, c, &h->auth, h->start_ns, err);
+    tdm_status_t st = tdm_pages_open(&h->pages, &h->wires, c, &h->console, h->start_ns, err);
+    if (st == TDM_OK) st = open_console(h, err);
     if (st != TDM_OK) return st;
-    h->pages.reload = &h->reload;
-    h->pages.ask = ask_reload;
-    h->pages.ask_ctx = h;
     facts(h);
     st = tdm_http1_open(&config, &wires, &h->http1, err);
     if (st == TDM_OK)
         tdm_log(TDM_LOG_INFO, "http1", "http://%s:%u/v1", c->http_address,
                 tdm_http1_port(h->http1));
+    if (st == TDM_OK) open_socket(h);
     return st;
 }
 
-/* progress_max_ns: an iteration may always take sched.watchdog_ms, so pending
+/* An iteration may always take sched.watchdog_ms, so pending
    work that did not move for twice that long does not wait for the executor,
    which is killed by then. */
-static int64_t progress_max_ns(const tdm_config_t *c) {
+int64_t tdm_house_progress_max_ns(const tdm_config_t *c) {
     return 2 * (int64_t)c->sched_watchdog_ms * TDM_NS_PER_MS;
 }
 
@@ -155,7 +171,7 @@ static void heartbeat_set(tdm_house_t *h) {
     tdm_heartbeat_t *b = &h->mgmt.heartbeat;
     b->period_ns = h->notify.watchdog_ns / 4;
     b->turn_max_ns = TURN_MAX_NS;
-    b->progress_max_ns = progress_max_ns(h->config);
+    b->progress_max_ns = tdm_house_progress_max_ns(h->config);
     b->next_ns = tdm_clock_now_ns() + b->period_ns;
     tdm_heartbeat_watch(b, h->sched_thread.name, &h->sched_thread.account.begin_ns);
     for (uint32_t k = 0; k < h->wires.api_cnt; k++)
@@ -209,11 +225,11 @@ static tdm_status_t start_tiles(tdm_house_t *h, tdm_error_t *err) {
     return st;
 }
 
-tdm_status_t tdm_house_open(tdm_house_t *h, const tdm_config_t *config, tdm_reload_read_fn *read,
+tdm_status_t tdm_house_open(tdm_house_t *h, const tdm_config_t *config, tdm_change_read_fn *read,
                             void *read_ctx, const char *version, tdm_error_t *err) {
     memset(h, 0, sizeof *h);
     tdm_notify_open(&h->notify);
-    tdm_reload_init(&h->reload, read, read_ctx);
+    tdm_change_init(&h->console.change, read, read_ctx, config, tdm_clock_wall_s());
     h->config = config;
     h->version = version;
     (void)snprintf(h->server, sizeof h->server, "tandem/%s", version);
@@ -261,49 +277,6 @@ void tdm_house_stop(tdm_house_t *h) {
     tdm_doorbell_ring(&h->wires.door_bell[h->wires.door_cnt - 1]);
 }
 
-void tdm_house_reload(tdm_house_t *h) {
-    tdm_reload_ask(&h->reload);
-    tdm_doorbell_ring(&h->wires.door_bell[h->wires.door_cnt - 1]);
-}
-
-/* reload takes one turn at what was asked; where the scheduler has not
-   taken the change before, the next turn tries again. */
-static void reload(tdm_house_t *h) {
-    const tdm_config_t *next = NULL;
-    tdm_error_t err = {0};
-    tdm_sched_live_t live = h->live;
-    tdm_status_t st = tdm_reload_next(&h->reload, h->config, &next, &err);
-    if (st == TDM_OK) {
-        tdm_live_make(next, &live);
-        live.revision = h->reload.revision + 1u;
-        st = tdm_sched_tile_live_set(h->sched, &live, &err);
-    }
-    if (st == TDM_ERR_FULL) return;
-    tdm_block_t *b = h->wires.block[TDM_BLOCK_MGMT];
-    tdm_count(b, TDM_METRIC_config_reloads_total,
-              st == TDM_OK ? TDM_LABEL_RELOAD_applied : TDM_LABEL_RELOAD_refused, 1);
-    if (st == TDM_OK) {
-        h->live = live;
-        h->config = next;
-        h->mgmt.heartbeat.progress_max_ns = progress_max_ns(next);
-        tdm_pages_config(&h->pages, next);
-        tdm_log_set_level((tdm_log_level_t)next->log_level);
-        tdm_house_promise(h, &live);
-        tdm_doorbell_ring(&h->channel.sched_bell);
-    }
-    tdm_reload_answer(&h->reload, st, &err);
-    if (h->mgmt.was_ready)
-        tdm_notify_say(&h->notify, "RELOADING=1\nMONOTONIC_USEC=%lld",
-                       (long long)(tdm_clock_now_ns() / 1000));
-    tdm_gauge_set(b, TDM_METRIC_config_revision, 0, h->reload.revision);
-    if (st == TDM_OK)
-        tdm_log(TDM_LOG_INFO, "boot", "reload: revision %u is in force", h->reload.revision);
-    else
-        tdm_log(TDM_LOG_ERROR, "boot", "reload refused: %s", err.text);
-    if (h->mgmt.was_ready)
-        tdm_notify_say(&h->notify, "READY=1\nSTATUS=%s", st == TDM_OK ? "reloaded" : err.text);
-}
-
 static int is_drained(tdm_house_t *h) {
     if (tdm_http1_open_cnt(h->http1)) return 0;
     return !h->net || tdm_net_tile_exchange_cnt(h->net) == 0;
@@ -324,7 +297,7 @@ tdm_status_t tdm_house_run(tdm_house_t *h, tdm_error_t *err) {
             tdm_log(TDM_LOG_INFO, "boot", "draining, at most %llu ms",
                     (unsigned long long)h->config->sched_drain_ms);
         }
-        if (tdm_reload_is_due(&h->reload)) reload(h);
+        tdm_house_change(h, now_ns);
         if (stop > 1 || now_ns >= give_up_ns || (stop && is_drained(h))) return TDM_OK;
         if (tdm_mgmt_is_failed(&h->mgmt))
             return tdm_error_set(err, h->mgmt.was_ready ? TDM_ERR_CLOSED : TDM_ERR_INVAL, "%s",
@@ -350,6 +323,7 @@ void tdm_house_close(tdm_house_t *h) {
     if (h->supervisor.channel) tdm_supervisor_stop(&h->supervisor);
     if (h->http1) tdm_http1_close(h->http1);
     tdm_pages_close(&h->pages);
+    tdm_console_close(&h->console);
     tdm_house_close_tiles(h);
     tdm_flight_close(&h->flight);
     tdm_wires_close(&h->wires);

@@ -19,10 +19,10 @@
 #include "appliance/boot/mgmt.h"
 #include "appliance/boot/notify.h"
 #include "appliance/boot/pages.h"
-#include "appliance/boot/reload.h"
 #include "appliance/boot/tile.h"
 #include "appliance/boot/wires.h"
 #include "appliance/config/config.h"
+#include "appliance/control/console.h"
 #include "appliance/exec/supervisor.h"
 #include "appliance/model/model.h"
 #include "appliance/sizing/sizing.h"
@@ -69,7 +69,7 @@ typedef struct tdm_house {
     tdm_pages_t pages;
     tdm_mgmt_t mgmt;
     tdm_notify_t notify;
-    tdm_reload_t reload;
+    tdm_console_t console;
     tdm_api_promises_t promises;
     tdm_sched_live_t live; /* in force, or handed over and about to be */
 
@@ -85,10 +85,11 @@ typedef struct tdm_house {
    asked for, NULL: none is possible.  On an error everything is taken
    apart again. */
 TDM_MUST_USE tdm_status_t tdm_house_open(tdm_house_t *h, const tdm_config_t *config,
-                                         tdm_reload_read_fn *read, void *read_ctx,
+                                         tdm_change_read_fn *read, void *read_ctx,
                                          const char *version, tdm_error_t *err);
 
-/* tdm_house_reload asks for the live keys to be read anew (boot/reload.h).
+/* tdm_house_reload asks for the live keys to be read anew
+   (appliance/control/change.h).
    Safe in a signal handler. */
 void tdm_house_reload(tdm_house_t *h);
 

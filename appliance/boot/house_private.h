@@ -39,6 +39,19 @@ void tdm_house_open_flight(tdm_house_t *h);
    NULL without a recorder. */
 tdm_flight_ring_t *tdm_house_flight_ring(tdm_house_t *h, uint32_t idx);
 
+/* --- house.c ----------------------------------------------------------- */
+
+/* tdm_house_progress_max_ns: for so long pending work may stand still
+   before the service manager's heartbeat is withheld. */
+int64_t tdm_house_progress_max_ns(const tdm_config_t *c);
+
+/* --- house_change.c ---------------------------------------------------- */
+
+/* tdm_house_change takes one turn at what an operator asked for; where the
+   scheduler has not taken the change before, the next turn tries again.
+   Management thread. */
+void tdm_house_change(tdm_house_t *h, int64_t now_ns);
+
 /* --- house_exec.c ------------------------------------------------------ */
 
 /* tdm_house_executor_thread is the executor in thread mode. */

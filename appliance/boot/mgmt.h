@@ -27,9 +27,10 @@ typedef struct tdm_mgmt {
     const tdm_net_tile_t *net; /* NULL: none */
     tdm_notify_t *notify;      /* the service manager */
     tdm_heartbeat_t heartbeat;
-    int64_t watch_ns;   /* next look at the executor */
-    int64_t publish_ns; /* next refresh of gauges */
-    uint32_t is_draining;
+    int64_t watch_ns;     /* next look at the executor */
+    int64_t publish_ns;   /* next refresh of gauges */
+    uint32_t is_draining; /* towards the end */
+    uint32_t is_held;     /* an operator drains */
     uint32_t was_ready;
     uint32_t said_permille; /* loading progress already logged */
     uint32_t is_withheld;   /* the heartbeat is, and the log says so */

@@ -4,20 +4,22 @@
 #include "appliance/base/atomic.h"
 #include "appliance/base/check.h"
 #include "appliance/base/clock.h"
+#include "telemetry/flight/recent.h"
 #include "telemetry/read/journey.h"
 #include "telemetry/read/page.h"
 #include "telemetry/read/process.h"
 #include "telemetry/read/snapshot.h"
 #include "telemetry/read/status.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 tdm_status_t tdm_pages_open(tdm_pages_t *p, const tdm_wires_t *wires, const tdm_config_t *config,
-                            const tdm_auth_t *auth, int64_t start_ns, tdm_error_t *err) {
+                            tdm_console_t *console, int64_t start_ns, tdm_error_t *err) {
     *p = (tdm_pages_t){.wires = wires,
                        .config = config,
-                       .auth = auth,
+                       .console = console,
                        .start_ns = start_ns,
                        .cap = TDM_METRICS_TEXT_MAX};
     p->text = malloc(p->cap);
@@ -48,15 +50,6 @@ static int failed(tdm_http1_page_t *page) {
     return 1;
 }
 
-static int refused(tdm_http1_page_t *page) {
-    static const char text[] =
-        "{\"error\":{\"message\":\"a valid bearer key is required\",\"type\":"
-        "\"authentication_error\",\"param\":null,\"code\":\"auth\"}}";
-    *page = (tdm_http1_page_t){
-        .status = 401, .content_type = TDM_CONTENT_JSON, .data = text, .sz = sizeof text - 1};
-    return 1;
-}
-
 static int done(tdm_pages_t *p, tdm_http1_page_t *page, tdm_content_type_t type, size_t sz) {
     if (sz >= p->cap) return failed(page);
     *page = (tdm_http1_page_t){
@@ -70,27 +63,6 @@ void tdm_pages_config(tdm_pages_t *p, const tdm_config_t *config) {
 
 static size_t config_text(tdm_pages_t *p) {
     return tdm_config_print(tdm_load_acquire(&p->config), p->text, p->cap); /* V3 */
-}
-
-static int forbidden(tdm_pages_t *p, tdm_http1_page_t *page) {
-    static const char text[] =
-        "{\"error\":{\"message\":\"only this machine may ask for a reload\",\"type\":"
-        "\"permission_error\",\"param\":null,\"code\":\"auth\"}}";
-    tdm_count(p->wires->block[TDM_BLOCK_PAGE], TDM_METRIC_refusals_total,
-              tdm_label_reason(TDM_REFUSE_auth), 1);
-    *page = (tdm_http1_page_t){
-        .status = 403, .content_type = TDM_CONTENT_JSON, .data = text, .sz = sizeof text - 1};
-    return 1;
-}
-
-/* reload: POST asks and is answered at once; GET tells what came of it. */
-static int reload(tdm_pages_t *p, const tdm_http1_ask_t *ask, tdm_http1_page_t *page) {
-    int is_post = ask->method == TDM_METHOD_POST;
-    if (is_post && !ask->is_trusted) return forbidden(p, page);
-    if (is_post) p->ask(p->ask_ctx);
-    (void)done(p, page, TDM_CONTENT_JSON, tdm_reload_text(p->reload, p->text, p->cap));
-    if (is_post && page->status == 200) page->status = 202;
-    return 1;
 }
 
 static int bad_set(tdm_http1_page_t *page) {
@@ -148,33 +120,193 @@ static const tdm_snapshot_t *window_begin(tdm_pages_t *p, const tdm_snapshot_t *
     return begin;
 }
 
-int tdm_pages_answer(void *ctx, const tdm_http1_ask_t *ask, tdm_http1_page_t *page) {
-    tdm_pages_t *p = ctx;
-    static const char *const path[] = {"/metrics", "/status", "/journey", "/config", "/reload"};
-    uint32_t which = 0;
-    while (which < TDM_COUNT_OF(path) && strcmp(ask->path, path[which]) != 0) which++;
-    if (which == TDM_COUNT_OF(path)) return 0;
-    int is_reload = which == 4;
-    if ((is_reload && !p->reload) || (ask->method == TDM_METHOD_POST && !is_reload)) return 0;
-    if (tdm_auth_check(p->auth, ask->authorization, ask->is_trusted) < 0) return refused(page);
-    if (is_reload) return reload(p, ask, page);
+/* What each path shows. */
+enum {
+    PAGE_METRICS,
+    PAGE_STATUS,
+    PAGE_JOURNEY,
+    PAGE_CONFIG,
+    PAGE_ITERATIONS,
+    PAGE_REQUESTS,
+    PAGE_STREAM,
+    PAGE_NONE
+};
 
+static uint32_t page_of(const char *path) {
+    static const struct {
+        const char *path;
+        uint32_t page;
+    } row[] = {{"/metrics", PAGE_METRICS},          {"/status", PAGE_STATUS},
+               {"/journey", PAGE_JOURNEY},          {"/config", PAGE_CONFIG},
+               {"/api/v1/status", PAGE_STATUS},     {"/api/v1/journey", PAGE_JOURNEY},
+               {"/api/v1/config", PAGE_CONFIG},     {"/api/v1/iterations", PAGE_ITERATIONS},
+               {"/api/v1/requests", PAGE_REQUESTS}, {"/api/v1/stream", PAGE_STREAM}};
+    for (size_t i = 0; i < TDM_COUNT_OF(row); i++)
+        if (strcmp(path, row[i].path) == 0) return row[i].page;
+    return PAGE_NONE;
+}
+
+/* may_look fills page with a refusal where the asker may not. */
+static int may_look(tdm_pages_t *p, const tdm_http1_ask_t *ask, tdm_http1_page_t *page) {
+    tdm_actor_t actor;
+    tdm_console_actor(p->console, ask, &actor);
+    if (actor.role >= TDM_ROLE_VIEWER) return 1;
+    int is_unix = ask->peer_fd >= 0;
+    tdm_console_refuse(p->console, page, is_unix ? 403 : 401, "auth",
+                       is_unix ? "this needs the role viewer" : "a valid bearer key is required");
+    return 0;
+}
+
+static const tdm_snapshot_t *snapshot(tdm_pages_t *p) {
     static tdm_snapshot_t s; /* one thread; too large for a stack */
-    tdm_process_sample(p->wires->block[TDM_BLOCK_PAGE]);
+    tdm_block_t *b = p->wires->block[TDM_BLOCK_PAGE];
+    tdm_process_sample(b);
     uint32_t torn = tdm_snapshot_take(&s, (const tdm_block_t *const *)p->wires->block,
                                       p->wires->block_cnt, tdm_clock_now_ns());
-    tdm_count(p->wires->block[TDM_BLOCK_PAGE], TDM_METRIC_snapshots_torn_total, 0, torn);
+    tdm_count(b, TDM_METRIC_snapshots_torn_total, 0, torn);
+    return &s;
+}
+
+/* asked gives the number of "key=N" in a query, fallback where none is. */
+static uint64_t asked(const char *query, const char *key, uint64_t fallback) {
+    size_t sz = strlen(key);
+    for (const char *at = query; at; at = strchr(at, '&')) {
+        at += *at == '&';
+        if (strncmp(at, key, sz) == 0 && at[sz] == '=' && at[sz + 1] >= '0' && at[sz + 1] <= '9')
+            return strtoull(at + sz + 1, NULL, 10);
+    }
+    return fallback;
+}
+
+/* --- lists of the flight recorder ------------------------------------------ */
+
+static size_t iterations_text(tdm_pages_t *p, uint64_t from, uint64_t *next, char *buf,
+                              size_t cap) {
+    FILE *f = fmemopen(buf, cap, "w");
+    if (!f) return 0;
+    *next = tdm_recent_iterations(p->flight, from, TDM_PAGES_LANE_MAX, f);
+    long sz = ftell(f);
+    return fclose(f) == 0 && sz > 0 ? (size_t)sz : 0;
+}
+
+static size_t requests_text(tdm_pages_t *p, uint32_t max, char *buf, size_t cap) {
+    FILE *f = fmemopen(buf, cap, "w");
+    if (!f) return 0;
+    tdm_status_t st = tdm_recent_slowest(p->flight, max, f);
+    long sz = ftell(f);
+    return fclose(f) == 0 && sz > 0 && st == TDM_OK ? (size_t)sz : 0;
+}
+
+static int iterations(tdm_pages_t *p, const tdm_http1_ask_t *ask, tdm_http1_page_t *page) {
+    static const char head[] = "{\"iterations\":";
+    uint64_t next = 0;
+    size_t sz = sizeof head - 1;
+    memcpy(p->text, head, sz);
+    sz += iterations_text(p, asked(ask->query, "from", 0), &next, p->text + sz, p->cap - sz - 64);
+    int n = snprintf(p->text + sz, p->cap - sz, ",\"next\":%llu}\n", (unsigned long long)next);
+    return done(p, page, TDM_CONTENT_JSON, sz + (size_t)TDM_MAX(n, 0));
+}
+
+static int requests(tdm_pages_t *p, const tdm_http1_ask_t *ask, tdm_http1_page_t *page) {
+    static const char head[] = "{\"requests\":";
+    uint64_t max = TDM_MIN(asked(ask->query, "slowest", 20), (uint64_t)TDM_PAGES_REQUESTS_MAX);
+    size_t sz = sizeof head - 1;
+    memcpy(p->text, head, sz);
+    sz += requests_text(p, (uint32_t)max, p->text + sz, p->cap - sz - 8);
+    memcpy(p->text + sz, "}\n", 2);
+    return done(p, page, TDM_CONTENT_JSON, sz + 2);
+}
+
+/* --- the stream -------------------------------------------------------------- */
+
+/* A cursor: the number of the iteration to tell next, and what the call is
+   of its second. */
+#define CURSOR_NEXT    ((UINT64_C(1) << 48) - 1)
+#define LANES_PER_S    5u
+#define LANE_MS        (1000u / LANES_PER_S)
+#define EVENT_ROOM     64u /* of the words around an event's data */
+#define STREAM_SLOWEST 10u
+
+/* An event being written. */
+typedef struct events {
+    char *buf;
+    size_t cap, sz;
+} events_t;
+
+static char *begin_event(events_t *e, const char *name) {
+    int n = snprintf(e->buf + e->sz, e->cap - e->sz, "event: %s\ndata: ", name);
+    return e->buf + e->sz + TDM_MAX(n, 0);
+}
+
+/* end_event keeps data_sz bytes of data, without the line break that ends
+   them; one that did not fit is left out whole. */
+static void end_event(events_t *e, char *data, size_t data_sz, int fits) {
+    if (!fits || data_sz == 0) return;
+    if (data[data_sz - 1] == '\n') data_sz--;
+    memcpy(data + data_sz, "\n\n", 2);
+    e->sz = (size_t)(data - e->buf) + data_sz + 2;
+}
+
+static size_t left(const events_t *e) {
+    return e->cap - e->sz - EVENT_ROOM;
+}
+
+static void every_second(tdm_pages_t *p, events_t *e, int64_t now_ns) {
+    const tdm_snapshot_t *s = snapshot(p);
+    size_t sz = 0;
+    char *data = begin_event(e, "status");
+    tdm_status_t st = tdm_status_json(window_begin(p, s), s, p->start_ns, p->fact, p->fact_cnt,
+                                      data, left(e), &sz);
+    end_event(e, data, sz, st == TDM_OK);
+    data = begin_event(e, "requests");
+    end_event(e, data, requests_text(p, STREAM_SLOWEST, data, left(e)), 1);
+    data = begin_event(e, "changes");
+    sz = tdm_change_state_text(&p->console->change, now_ns, data, left(e));
+    end_event(e, data, sz, sz < left(e));
+}
+
+size_t tdm_pages_more(void *ctx, uint64_t *cursor, int64_t now_ns, char *buf, size_t cap) {
+    tdm_pages_t *p = ctx;
+    events_t e = {.buf = buf, .cap = cap};
+    uint64_t next = *cursor & CURSOR_NEXT, turn = *cursor >> 48;
+    char *data = begin_event(&e, "lane");
+    size_t sz = iterations_text(p, next, &next, data, left(&e));
+    if (sz > 2) end_event(&e, data, sz, 1); /* else "[]": nothing happened */
+    if (turn == 0) every_second(p, &e, now_ns);
+    *cursor = (turn + 1) % LANES_PER_S << 48 | (next & CURSOR_NEXT);
+    return e.sz;
+}
+
+static int stream(tdm_pages_t *p, tdm_http1_page_t *page) {
+    *page = (tdm_http1_page_t){.status = 200,
+                               .content_type = TDM_CONTENT_EVENT_STREAM,
+                               .more = tdm_pages_more,
+                               .more_ctx = p,
+                               .more_ms = LANE_MS};
+    return 1;
+}
+
+int tdm_pages_answer(void *ctx, const tdm_http1_ask_t *ask, tdm_http1_page_t *page) {
+    tdm_pages_t *p = ctx;
+    if (tdm_console_answer(p->console, ask, page)) return 1;
+    uint32_t which = page_of(ask->path);
+    if (which == PAGE_NONE || ask->method == TDM_METHOD_POST) return 0;
+    if (!may_look(p, ask, page)) return 1;
+    if (which == PAGE_STREAM) return stream(p, page);
+    if (which == PAGE_ITERATIONS) return iterations(p, ask, page);
+    if (which == PAGE_REQUESTS) return requests(p, ask, page);
+    const tdm_snapshot_t *s = snapshot(p);
     size_t sz = 0;
     switch (which) {
-    case 0: return metrics(p, ask, page, &s);
-    case 1:
-        if (tdm_status_json(window_begin(p, &s), &s, p->start_ns, p->fact, p->fact_cnt, p->text,
+    case PAGE_METRICS: return metrics(p, ask, page, s);
+    case PAGE_STATUS:
+        if (tdm_status_json(window_begin(p, s), s, p->start_ns, p->fact, p->fact_cnt, p->text,
                             p->cap, &sz) != TDM_OK)
             return failed(page);
         return done(p, page, TDM_CONTENT_JSON, sz);
-    case 2: {
+    case PAGE_JOURNEY: {
         tdm_journey_t j;
-        tdm_journey_between(&j, NULL, &s);
+        tdm_journey_between(&j, NULL, s);
         return done(p, page, TDM_CONTENT_TEXT, tdm_journey_text(&j, p->text, p->cap));
     }
     default: return done(p, page, TDM_CONTENT_JSON, config_text(p));

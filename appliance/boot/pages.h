@@ -11,17 +11,28 @@
      /journey   the way of a request through the house, text
      /config    the effective configuration, JSON
 
-   Open to trusted peers, and to a valid key where keys are configured.
+   each but /metrics also below /api/v1, beside those of
+   appliance/control/console.h, which says who may look, and
+
+     /api/v1/iterations   ?from=N: the flight recorder's newest from number N
+                          on (telemetry/flight/recent.h), and what to ask next
+     /api/v1/requests     ?slowest=N: the requests that took longest
+     /api/v1/stream       server-sent events: "lane", new iterations, five
+                          times a second; "status", "requests" and "changes"
+                          once a second
    Runs on the library thread of the HTTP/1.1 door, one call at a time. */
 
-#include "appliance/api/auth.h"
-#include "appliance/boot/reload.h"
 #include "appliance/boot/wires.h"
 #include "appliance/config/config.h"
+#include "appliance/control/console.h"
 #include "net/http1/http1.h"
 #include "telemetry/read/render.h"
 
 #define TDM_PAGES_FACT_MAX 8
+/* Of one answer. */
+#define TDM_PAGES_LANE_MAX     400u
+#define TDM_PAGES_REQUESTS_MAX 100u
+
 /* Snapshots of the past: /status tells what is wrong over the time since
    the oldest of them that is at most WINDOW_S old, or since the newest. */
 #define TDM_PAGES_PAST     16u
@@ -30,11 +41,9 @@
 typedef struct tdm_pages {
     const tdm_wires_t *wires;
     const tdm_config_t *config;
-    const tdm_auth_t *auth;
-    tdm_reload_t *reload; /* POST asks, GET tells; NULL: no such page */
-    void (*ask)(void *ctx);
-    void *ask_ctx;
+    tdm_console_t *console; /* who may, and its own pages */
     const char *model_name; /* served */
+    const void *flight;     /* the recorder's memory; NULL: none */
     int64_t start_ns;
     tdm_fact_t fact[TDM_PAGES_FACT_MAX];
     uint32_t fact_cnt;
@@ -47,7 +56,7 @@ typedef struct tdm_pages {
 
 /* tdm_pages_open takes the buffers; the pointers outlive it. */
 TDM_MUST_USE tdm_status_t tdm_pages_open(tdm_pages_t *p, const tdm_wires_t *wires,
-                                         const tdm_config_t *config, const tdm_auth_t *auth,
+                                         const tdm_config_t *config, tdm_console_t *console,
                                          int64_t start_ns, tdm_error_t *err);
 
 /* tdm_pages_fact adds a label of build_info; kept by pointer.  Before the
@@ -60,6 +69,10 @@ void tdm_pages_config(tdm_pages_t *p, const tdm_config_t *config);
 
 /* tdm_pages_answer is the tdm_http1_page_fn; ctx is the tdm_pages_t. */
 int tdm_pages_answer(void *ctx, const tdm_http1_ask_t *ask, tdm_http1_page_t *page);
+
+/* tdm_pages_more writes the next events of /api/v1/stream; a
+   tdm_http1_more_fn, ctx is the tdm_pages_t. */
+size_t tdm_pages_more(void *ctx, uint64_t *cursor, int64_t now_ns, char *buf, size_t cap);
 
 void tdm_pages_close(tdm_pages_t *p);
 

@@ -334,6 +334,34 @@ const char *tdm_config_fixed(const tdm_config_t *a, const tdm_config_t *b) {
     return NULL;
 }
 
+/* value_text writes a key's value as the file would have it. */
+static void value_text(const tdm_config_t *config, const key_row_t *k, char *buf, size_t cap) {
+    const void *at = (const char *)config + k->offset;
+    if (k->type == KEY_STR) {
+        (void)snprintf(buf, cap, "%.*s", (int)cap - 1, (const char *)at);
+    } else if (k->type == KEY_U64) {
+        (void)snprintf(buf, cap, "%llu", (unsigned long long)*(const uint64_t *)at);
+    } else {
+        enum_word(k->text, *(const uint32_t *)at, buf, cap);
+    }
+}
+
+_Static_assert(KEY_CNT <= TDM_CONFIG_KEY_MAX, "TDM_CONFIG_KEY_MAX holds every key");
+
+size_t tdm_config_diff(const tdm_config_t *a, const tdm_config_t *b, tdm_config_change_t *out,
+                       size_t cap) {
+    size_t cnt = 0;
+    for (size_t i = 0; i < KEY_CNT && cnt < cap; i++) {
+        const key_row_t *k = &key_row[i];
+        if (is_equal(a, b, k)) continue;
+        out[cnt].key = k->name;
+        value_text(a, k, out[cnt].from, sizeof out[cnt].from);
+        value_text(b, k, out[cnt].to, sizeof out[cnt].to);
+        cnt++;
+    }
+    return cnt;
+}
+
 const char *tdm_config_value(const tdm_config_t *config, const char *name) {
     static _Thread_local char word[32];
     size_t len = strcspn(name, ".");

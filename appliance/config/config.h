@@ -50,6 +50,20 @@ int tdm_config_is_live(const char *name);
    and is not live, NULL where there is none. */
 const char *tdm_config_fixed(const tdm_config_t *a, const tdm_config_t *b);
 
+/* tdm_config_change is a key whose values differ, as text that is cut to
+   what it holds. */
+#define TDM_CONFIG_KEY_MAX 192u
+typedef struct tdm_config_change {
+    const char *key; /* section.key */
+    char from[64];
+    char to[64];
+} tdm_config_change_t;
+
+/* tdm_config_diff fills out[cap] with the keys that differ between a and b,
+   in the order of config.def, and says how many it put there. */
+size_t tdm_config_diff(const tdm_config_t *a, const tdm_config_t *b, tdm_config_change_t *out,
+                       size_t cap);
+
 /* tdm_config_print writes every key with its value as JSON into buf and
    returns the bytes needed, as snprintf does. */
 size_t tdm_config_print(const tdm_config_t *config, char *buf, size_t buf_sz);

@@ -11,7 +11,8 @@ static const char help[] =
     "  --port N            its UDP port                          4433\n"
     "  --certificate FILE  PEM to trust; without it, or with     \n"
     "  --insecure          any certificate is taken\n"
-    "  --http URL          management port                       http://127.0.0.1:8080\n"
+    "  --socket PATH       management port as a Unix socket      /run/tandem/ctl.sock\n"
+    "  --http URL          management port over TCP              http://127.0.0.1:8080\n"
     "  --key K             bearer key\n"
     "  --model M           served model; doctor: its path        the first listed\n"
     "  --max-tokens N      output tokens                         the server's default\n"
@@ -19,7 +20,11 @@ static const char help[] =
     "  --seed N            of sampling\n"
     "  --ids               print token ids, not text\n"
     "  --json, -o json     print what the server said; doctor: as JSON\n"
-    "  --watch N           show: again every N seconds\n"
+    "  --watch N           show: again every N seconds (also 2s, 1m)\n"
+    "  --slowest N         show requests: those that took longest\n"
+    "  --confirm T         config apply: back by itself after T (10s, 5m)\n"
+    "  --why TEXT          drain, config: the reason, for the audit\n"
+    "  --out FILE          support bundle                        tandem-support.tar.gz\n"
     "  --seconds N         patience                              60\n"
     "  --pid P             wait: give up when this process ends\n";
 
@@ -36,6 +41,18 @@ static int whole(const char *s, int64_t min, int64_t max, int64_t *out) {
     return 1;
 }
 
+/* duration reads "10", "10s", "5m" or "1h" into seconds, [1, max]. */
+static int duration(const char *s, uint32_t max, uint32_t *out) {
+    char *end;
+    errno = 0;
+    long long v = strtoll(s, &end, 10);
+    long long unit = *end == 'm' ? 60 : *end == 'h' ? 3600 : 1;
+    if (errno || end == s || v < 1 || v > 86400 || (*end && !strchr("smh", *end))) return 0;
+    if ((*end && end[1]) || v * unit > max) return 0;
+    *out = (uint32_t)(v * unit);
+    return 1;
+}
+
 /* take stores the value of option name; 0: wrong value, -1: no such name. */
 static int take(tdm_ctl_options_t *o, const char *name, const char *value) {
     int64_t v = 0;
@@ -44,6 +61,18 @@ static int take(tdm_ctl_options_t *o, const char *name, const char *value) {
         o->host = value;
     } else if (strcmp(name, "--http") == 0) {
         o->http = value;
+        o->is_http_named = 1;
+    } else if (strcmp(name, "--socket") == 0) {
+        o->socket = value;
+    } else if (strcmp(name, "--why") == 0 || strcmp(name, "--reason") == 0) {
+        o->why = value;
+    } else if (strcmp(name, "--out") == 0) {
+        o->out = value;
+    } else if (strcmp(name, "--confirm") == 0) {
+        ok = duration(value, 86400, &o->confirm_s);
+    } else if (strcmp(name, "--slowest") == 0) {
+        ok = whole(value, 1, 100, &v);
+        o->slowest = (uint32_t)v;
     } else if (strcmp(name, "--certificate") == 0) {
         o->certificate = value;
     } else if (strcmp(name, "--key") == 0) {
@@ -62,8 +91,7 @@ static int take(tdm_ctl_options_t *o, const char *name, const char *value) {
         ok = whole(value, 1, 86400, &v);
         o->seconds = (uint32_t)v;
     } else if (strcmp(name, "--watch") == 0) {
-        ok = whole(value, 1, 3600, &v);
-        o->watch_s = (uint32_t)v;
+        ok = duration(value, 3600, &o->watch_s);
     } else if (strcmp(name, "--pid") == 0) {
         ok = whole(value, 1, INT32_MAX, &o->pid);
     } else if (strcmp(name, "--temperature") == 0) {
@@ -81,9 +109,12 @@ tdm_status_t tdm_ctl_options_parse(int argc, char **argv, int from, tdm_ctl_opti
     *out = (tdm_ctl_options_t){.host = "10.88.0.2",
                                .port = 4433,
                                .http = "http://127.0.0.1:8080",
+                               .why = "",
+                               .out = "tandem-support.tar.gz",
                                .temperature = -1,
                                .seed = -1,
-                               .seconds = 60};
+                               .seconds = 60,
+                               .socket = getenv("TANDEM_SOCKET")};
     for (int i = from; i < argc; i++) {
         const char *a = argv[i];
         if (strcmp(a, "-o") == 0) {

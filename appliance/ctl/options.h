@@ -6,11 +6,21 @@
 
 #include "appliance/base/status.h"
 
+#define TDM_CTL_SOCKET   "/run/tandem/ctl.sock" /* the default of control.socket */
+#define TDM_CTL_WORD_MAX 32u
+
 typedef struct tdm_ctl_options {
     const char *host; /* of the HTTP/3 door */
     uint16_t port;
-    uint16_t is_json;        /* print what the server said, unformatted */
-    const char *http;        /* base URL of the management port */
+    uint16_t is_json;   /* print what the server said, unformatted */
+    const char *http;   /* base URL of the management port */
+    const char *socket; /* its Unix socket, also by TANDEM_SOCKET; NULL: TDM_CTL_SOCKET
+                           where somebody is there and no --http was named */
+    uint32_t is_http_named;
+    uint32_t confirm_s;      /* config apply; 0: for good */
+    uint32_t slowest;        /* show requests; 0: counts */
+    const char *why;         /* "" where none was given */
+    const char *out;         /* file to write */
     const char *certificate; /* PEM to trust; NULL: do not verify, and say so */
     const char *key;         /* bearer key, NULL: none */
     const char *model;       /* NULL: the first that the server lists */
@@ -22,7 +32,7 @@ typedef struct tdm_ctl_options {
     int64_t pid;             /* wait: give up when this process is gone; 0: none */
     uint32_t is_ids;         /* print token ids instead of text */
     uint32_t is_insecure;
-    const char *word[4]; /* what is no option */
+    const char *word[TDM_CTL_WORD_MAX]; /* what is no option */
     uint32_t word_cnt;
 } tdm_ctl_options_t;
 
@@ -38,7 +48,7 @@ typedef struct tdm_ctl_number {
 int tdm_ctl_number_read(const tdm_ctl_number_t *n, const char *text);
 
 /* tdm_ctl_options_parse reads argv[from..); an unknown option, a missing
-   or wrong value, or a fifth word is TDM_ERR_INVAL with a sentence. */
+   or wrong value, or a word too many is TDM_ERR_INVAL with a sentence. */
 TDM_MUST_USE tdm_status_t tdm_ctl_options_parse(int argc, char **argv, int from,
                                                 tdm_ctl_options_t *out, tdm_error_t *err);
 

@@ -12,7 +12,11 @@
      health               the same words alone; exit status 3 where somebody
                           suffers
      slo, scheduler, attention, fallbacks, drops, rings, tiles, kv,
-     requests, flight     that part of it; lists as tables
+     requests, flight,
+     gpu, power           that part of it; lists as tables; requests with
+                          --slowest N: those that took longest, by phase
+     changes, audit       what is in force since when and by whom, what awaits
+                          its confirmation; who changed what
      journey, metrics, config, models, version   that page
 
    again every --watch seconds, as JSON with -o json.  Returns the exit
@@ -24,9 +28,7 @@ int tdm_show(const tdm_ctl_options_t *options);
    stderr.  Exit status 0, 1 (gone, or it answers but is not ready), 4 (no answer). */
 int tdm_wait_ready(const tdm_ctl_options_t *options);
 
-/* tdm_ctl_reload asks the appliance to read its live keys anew and waits
-   for what comes of it.  Exit status 0, 1 (refused, with the reason), 4
-   (no answer). */
-int tdm_ctl_reload(const tdm_ctl_options_t *options);
+/* tdm_show_word gives word number i that show knows, NULL past the last. */
+const char *tdm_show_word(size_t i);
 
 #endif /* TDM_CTL_SHOW_H */

@@ -62,7 +62,7 @@ static tdm_status_t take_memory(tdm_http1_t *d, tdm_error_t *err) {
     uint64_t slots = (uint64_t)c->slot_cnt * sizeof(slot_t);
     uint64_t places = (uint64_t)c->slot_cnt * sizeof(tdm_slot_place_t);
     uint64_t peers = (uint64_t)(c->conn_max + LINK_SPARE) * sizeof(peer_t), pipes;
-    uint64_t links = (uint64_t)(c->conn_max + LINK_SPARE) * sizeof(link_t);
+    uint64_t links = (uint64_t)LINK_MAX(c) * sizeof(link_t);
     if (!tdm_size_mul(c->slot_cnt, c->pipe_sz, &pipes))
         return tdm_error_set(err, TDM_ERR_LIMIT, "http1: pipes are too large");
     tdm_status_t st = tdm_arena_open(&d->arena, TDM_ARENA_PLAIN,
@@ -119,10 +119,10 @@ static tdm_status_t start(tdm_http1_t *d, tdm_error_t *err) {
         flags, 0, tdm_http1_accept, d, tdm_http1_handle, d, MHD_OPTION_LISTEN_SOCKET, d->listen_fd,
         MHD_OPTION_EXTERNAL_LOGGER, tdm_http1_log, d, MHD_OPTION_URI_LOG_CALLBACK, tdm_http1_uri, d,
         MHD_OPTION_NOTIFY_COMPLETED, tdm_http1_completed, d, MHD_OPTION_NOTIFY_CONNECTION,
-        tdm_http1_connection, d, MHD_OPTION_CONNECTION_LIMIT,
-        (unsigned)d->config.conn_max + LINK_SPARE, MHD_OPTION_CONNECTION_TIMEOUT,
-        (unsigned)d->config.idle_s, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-        (size_t)d->config.header_max * 2 + 32768, MHD_OPTION_END);
+        tdm_http1_connection, d, MHD_OPTION_CONNECTION_LIMIT, (unsigned)LINK_MAX(&d->config),
+        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)d->config.idle_s,
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)d->config.header_max * 2 + 32768,
+        MHD_OPTION_END);
     if (!d->daemon)
         return tdm_error_set(err, TDM_ERR_IO, "http1: libmicrohttpd did not start on port %u",
                              d->port);
@@ -148,7 +148,7 @@ tdm_status_t tdm_http1_open(const tdm_http1_config_t *config, const tdm_http1_wi
     if (!d) return tdm_error_set(err, TDM_ERR_NOMEM, "http1: no memory");
     d->config = *config;
     d->wires = *wires;
-    d->listen_fd = -1;
+    d->listen_fd = d->unix_fd = -1;
     (void)pthread_mutex_init(&d->lock, NULL);
     d->watch_fd = epoll_create1(EPOLL_CLOEXEC);
     if (d->watch_fd < 0) st = tdm_error_set(err, TDM_ERR_IO, "epoll: %s", strerror(errno));
@@ -185,10 +185,12 @@ void tdm_http1_quiesce(tdm_http1_t *d) {
 void tdm_http1_close(tdm_http1_t *d) {
     if (!d) return;
     tdm_http1_quiesce(d);
+    tdm_http1_unix_close(d);
     /* No connection may be suspended when the daemon stops. */
     (void)pthread_mutex_lock(&d->lock);
     d->is_closing = 1;
     for (uint32_t i = 0; i < d->config.slot_cnt; i++) tdm_http1_slot_resume_locked(&d->slot[i]);
+    tdm_http1_feed_resume_locked(d, tdm_clock_now_ns());
     (void)pthread_mutex_unlock(&d->lock);
     MHD_stop_daemon(d->daemon);
     destroy(d);

@@ -56,21 +56,46 @@ typedef struct tdm_http1 tdm_http1_t;
    must tell most when the rest is busiest. */
 typedef struct tdm_http1_ask {
     uint16_t method;     /* tdm_method_t: GET, HEAD or POST */
-    uint16_t is_trusted; /* loopback peer */
+    uint16_t is_trusted; /* loopback peer, or over the Unix socket */
+    int peer_fd;         /* the Unix socket's connection, for SO_PEERCRED; -1: TCP */
     const char *path;    /* raw, without the query */
     const char *query;   /* after '?', may be empty */
-    const char *accept;  /* "" where absent, as the next two */
+    const char *accept;  /* "" where absent, as all that follow */
     const char *accept_encoding;
     const char *authorization;
+    const char *host;
+    const char *origin;
+    const char *fetch_site;   /* Sec-Fetch-Site */
+    const char *csrf;         /* X-Csrf-Token */
+    const char *content_type; /* of the body */
+    const char *body;         /* [body_sz], not NUL-terminated */
+    uint64_t body_sz;
 } tdm_http1_ask_t;
+
+/* tdm_http1_more_fn writes the next piece of an answer that goes on (server
+   sent events) into buf[cap] and gives its size; 0: nothing now, ask again
+   one period later.  *cursor is the answer's own, 0 at first.  On the
+   library thread. */
+typedef size_t tdm_http1_more_fn(void *ctx, uint64_t *cursor, int64_t now_ns, char *buf,
+                                 size_t cap);
 
 typedef struct tdm_http1_page {
     uint16_t status;
     uint16_t content_type; /* tdm_content_type_t */
     uint32_t is_gzip;
+    uint32_t more_ms; /* period of more */
     const char *data; /* copied before the next call */
     uint64_t sz;
+    const char *policy;      /* Content-Security-Policy, with the other headers of a page for
+                                people; NULL: none */
+    tdm_http1_more_fn *more; /* not NULL: no data, but an answer that goes on */
+    void *more_ctx;
 } tdm_http1_page_t;
+
+/* What one piece of a feed holds, and how many feeds there are at once;
+   one more is told exchange_limit. */
+#define TDM_HTTP1_FEED_MAX     (256u * 1024u)
+#define TDM_HTTP1_FEED_CNT_MAX 8u
 
 /* tdm_http1_page_fn fills page and returns 1, or returns 0 where path is
    not its own.  On the library thread: it may allocate and take a few
@@ -119,6 +144,13 @@ typedef struct tdm_http1_wires {
 TDM_MUST_USE tdm_status_t tdm_http1_open(const tdm_http1_config_t *config,
                                          const tdm_http1_wires_t *wires, tdm_http1_t **out,
                                          tdm_error_t *err);
+
+/* tdm_http1_unix_open listens on a Unix socket as well, made in its folder
+   with mode 0666: the same door, where a page can ask the kernel who is
+   there.  A name that a dead process left is taken over; TDM_ERR_FULL:
+   another process answers there.  At most once, by the thread that polls,
+   before the first poll. */
+TDM_MUST_USE tdm_status_t tdm_http1_unix_open(tdm_http1_t *d, const char *path, tdm_error_t *err);
 
 /* tdm_http1_port: the port really bound. */
 uint16_t tdm_http1_port(const tdm_http1_t *d);

@@ -11,6 +11,8 @@
    request.c  from the library's callbacks to an exchange
    reply.c    from reply head and pipe to the library's response
    poll.c     the caller's side
+   unix.c     the Unix socket
+   feed.c     answers that go on
 
    Lock: tdm_http1.lock guards slots, the free list, body_total and
    is_closing.  It is taken before the library's own locks, never inside
@@ -29,6 +31,7 @@
 #include <pthread.h>
 #include <stdarg.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 
 typedef struct MHD_Connection connection_t;
 
@@ -68,7 +71,8 @@ typedef struct link {
     /* --- written by the library thread, relaxed --- */
     int64_t due_ns; /* the part under way is whole by then, TDM_TIME_NEVER: nothing is due */
     /* --- the library thread's alone --- */
-    peer_t *peer;
+    peer_t *peer; /* NULL: the Unix socket */
+    int is_unix;
     int64_t yield_ns; /* from then on it may make way, unless it has a slot */
     int is_extra;     /* over a bound: good for health and pages alone */
 } link_t;
@@ -87,6 +91,26 @@ typedef struct link {
 #define YIELD_NS      (250 * TDM_NS_PER_MS)
 #define YIELD_BODY_NS (2 * TDM_NS_PER_S)
 
+/* Connections over the Unix socket, beside conn_max. */
+#define UNIX_MAX  16u
+#define UNIX_MARK UINT64_MAX /* of its listening socket among the watched */
+#define FEED_MAX  TDM_HTTP1_FEED_CNT_MAX
+
+/* links: the places there are for connections. */
+#define LINK_MAX(config) ((config)->conn_max + LINK_SPARE + UNIX_MAX)
+
+typedef struct feed {
+    struct request *request; /* NULL: free place */
+    uint8_t is_suspended;
+    int64_t due_ns; /* of the next piece */
+    int64_t period_ns;
+    tdm_http1_more_fn *more;
+    void *ctx;
+    uint64_t cursor;
+    char *text; /* [TDM_HTTP1_FEED_MAX] */
+    size_t off, sz;
+} feed_t;
+
 struct tdm_http1 {
     tdm_http1_config_t config;
     tdm_http1_wires_t wires;
@@ -100,7 +124,11 @@ struct tdm_http1 {
     uint64_t body_total;
     int is_closing;
     int watch_fd; /* epoll over the sockets of all links */
-    link_t *link; /* [config.conn_max + LINK_SPARE] */
+    link_t *link; /* [LINK_MAX] */
+    feed_t feed[FEED_MAX];
+    uint32_t unix_cnt; /* atomic: connections over the Unix socket */
+    int unix_fd;       /* -1: none; the poller's */
+    struct sockaddr_un unix_addr;
     int listen_fd;
     uint16_t port;
     /* --- the poller's alone --- */
@@ -120,6 +148,7 @@ typedef struct request {
     connection_t *conn;
     link_t *link;
     slot_t *slot; /* NULL before the body is whole, and for local answers */
+    feed_t *feed; /* NULL: none */
     int64_t first_byte_ns;
     uint8_t *body;
     uint64_t body_sz;
@@ -140,6 +169,10 @@ enum MHD_Result tdm_http1_accept(void *cls, const struct sockaddr *addr, socklen
 void tdm_http1_connection(void *cls, connection_t *conn, void **socket_ctx,
                           enum MHD_ConnectionNotificationCode code);
 int tdm_http1_is_loopback(const struct sockaddr *addr);
+int tdm_http1_is_unix(const struct sockaddr *addr);
+
+/* tdm_http1_is_trusted: a process of this machine. */
+int tdm_http1_is_trusted(connection_t *conn);
 
 /* tdm_http1_log takes the library's messages and counts those that say it
    refused a request by itself. */
@@ -157,6 +190,25 @@ int tdm_http1_is_extra(tdm_http1_t *d, link_t *l);
 
 /* tdm_http1_link_of finds a connection's link; NULL: it has none. */
 link_t *tdm_http1_link_of(connection_t *conn);
+
+/* --- unix.c: the poller's thread ----------------------------------------- */
+
+void tdm_http1_unix_accept(tdm_http1_t *d);
+void tdm_http1_unix_close(tdm_http1_t *d);
+
+/* --- feed.c -------------------------------------------------------------- */
+
+/* tdm_http1_feed_open gives a feed of page->more; NULL: none free. */
+feed_t *tdm_http1_feed_open(tdm_http1_t *d, request_t *r, const tdm_http1_page_t *page);
+void tdm_http1_feed_close(tdm_http1_t *d, feed_t *f);
+
+/* tdm_http1_feed_read is the library's reader of a feed. */
+ssize_t tdm_http1_feed_read(void *cls, uint64_t pos, char *buf, size_t max);
+
+/* tdm_http1_feed_resume_locked wakes the feeds that are due;
+   tdm_http1_feed_next_locked says when the next one is. */
+void tdm_http1_feed_resume_locked(tdm_http1_t *d, int64_t now_ns);
+int64_t tdm_http1_feed_next_locked(const tdm_http1_t *d);
 
 /* --- slots.c ----------------------------------------------------------- */
 

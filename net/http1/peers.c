@@ -23,12 +23,23 @@ static void key_of(const struct sockaddr *addr, uint8_t key[16]) {
     }
 }
 
+int tdm_http1_is_unix(const struct sockaddr *addr) {
+    return addr->sa_family == AF_UNIX;
+}
+
 int tdm_http1_is_loopback(const struct sockaddr *addr) {
     static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff}, one[16] = {[15] = 1};
     uint8_t key[16];
     if (addr->sa_family != AF_INET && addr->sa_family != AF_INET6) return 0;
     key_of(addr, key);
     return memcmp(key, one, 16) == 0 || (memcmp(key, mapped, 12) == 0 && key[12] == 127);
+}
+
+int tdm_http1_is_trusted(connection_t *conn) {
+    const union MHD_ConnectionInfo *peer =
+        MHD_get_connection_info(conn, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+    if (!peer || !peer->client_addr) return 0;
+    return tdm_http1_is_loopback(peer->client_addr) || tdm_http1_is_unix(peer->client_addr);
 }
 
 /* find gives the place of key, else a free one, else NULL: the table is
@@ -56,7 +67,7 @@ static int make_way(tdm_http1_t *d, const peer_t *peer) {
     int64_t now_ns = tdm_clock_now_ns();
     link_t *longest = NULL;
     (void)pthread_mutex_lock(&d->lock);
-    for (uint32_t i = 0; i < d->config.conn_max + LINK_SPARE; i++) {
+    for (uint32_t i = 0; i < LINK_MAX(&d->config); i++) {
         link_t *l = &d->link[i];
         if (!l->is_used || l->has_left || l->slot || l->yield_ns > now_ns) continue;
         if (peer && l->peer != peer) continue;
@@ -75,6 +86,7 @@ static int make_way(tdm_http1_t *d, const peer_t *peer) {
 enum MHD_Result tdm_http1_accept(void *cls, const struct sockaddr *addr, socklen_t addr_sz) {
     tdm_http1_t *d = cls;
     (void)addr_sz;
+    if (addr->sa_family == AF_UNIX) return MHD_YES; /* counted by unix.c, whose thread this is */
     uint8_t key[16];
     key_of(addr, key);
     const peer_t *p = find(d, key);
@@ -105,6 +117,7 @@ int tdm_http1_is_extra(tdm_http1_t *d, link_t *l) {
 
 /* --- one connection ---------------------------------------------------- */
 
+/* peer_of gives the entry of a connection's address; NULL: it has none. */
 static peer_t *peer_of(tdm_http1_t *d, connection_t *conn) {
     const union MHD_ConnectionInfo *info =
         MHD_get_connection_info(conn, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
@@ -133,7 +146,7 @@ static link_t *link_open(tdm_http1_t *d, connection_t *conn) {
         MHD_get_connection_info(conn, MHD_CONNECTION_INFO_CONNECTION_FD);
     link_t *l = NULL;
     (void)pthread_mutex_lock(&d->lock);
-    for (uint32_t i = 0; info && i < d->config.conn_max + LINK_SPARE && !l; i++)
+    for (uint32_t i = 0; info && i < LINK_MAX(&d->config) && !l; i++)
         if (!d->link[i].is_used) l = &d->link[i];
     if (l) {
         *l = (link_t){.generation = l->generation + 1, .is_used = 1, .fd = info->connect_fd};
@@ -167,9 +180,25 @@ link_t *tdm_http1_link_of(connection_t *conn) {
     return info ? info->socket_context : NULL;
 }
 
+/* on_unix: the connections of the Unix socket have a bound of their own
+   (unix.c) and no address. */
+static void on_unix(tdm_http1_t *d, connection_t *conn, void **socket_ctx, int is_begin) {
+    link_t *l = is_begin ? link_open(d, conn) : *socket_ctx;
+    if (is_begin && l) l->is_unix = 1;
+    if (!is_begin && l) link_close(d, l);
+    if (!is_begin) (void)tdm_add_relaxed(&d->unix_cnt, UINT32_MAX);
+    *socket_ctx = l;
+}
+
 void tdm_http1_connection(void *cls, connection_t *conn, void **socket_ctx,
                           enum MHD_ConnectionNotificationCode code) {
     tdm_http1_t *d = cls;
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(conn, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+    if (info && info->client_addr && tdm_http1_is_unix(info->client_addr)) {
+        on_unix(d, conn, socket_ctx, code == MHD_CONNECTION_NOTIFY_STARTED);
+        return;
+    }
     if (code == MHD_CONNECTION_NOTIFY_STARTED) {
         link_t *l = link_open(d, conn);
         peer_t *p = peer_of(d, conn);

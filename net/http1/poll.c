@@ -51,11 +51,14 @@ static uint32_t take_leavers(tdm_http1_t *d) {
     if (n <= 0) return 0;
     (void)pthread_mutex_lock(&d->lock);
     for (int i = 0; i < n; i++) {
+        if (ev[i].data.u64 == UNIX_MARK) continue;
         link_t *l = &d->link[(uint32_t)ev[i].data.u64];
         uint32_t generation = (uint32_t)(ev[i].data.u64 >> 32);
         if (l->is_used && l->generation == generation && !l->has_left) on_leaver_locked(d, l);
     }
     (void)pthread_mutex_unlock(&d->lock);
+    for (int i = 0; i < n; i++)
+        if (ev[i].data.u64 == UNIX_MARK) tdm_http1_unix_accept(d);
     return (uint32_t)n;
 }
 
@@ -77,7 +80,7 @@ static void cut_overdue(tdm_http1_t *d, int64_t now_ns) {
     if (now_ns < d->scan_ns) return;
     d->scan_ns = now_ns + SCAN_NS;
     (void)pthread_mutex_lock(&d->lock);
-    for (uint32_t i = 0; d->link_cnt && i < d->config.conn_max + LINK_SPARE; i++) {
+    for (uint32_t i = 0; d->link_cnt && i < LINK_MAX(&d->config); i++) {
         link_t *l = &d->link[i];
         if (!l->is_used || l->has_left || tdm_load_relaxed(&l->due_ns) > now_ns) continue;
         l->has_left = 1;
@@ -95,15 +98,19 @@ uint32_t tdm_http1_poll(tdm_http1_t *d, int64_t now_ns) {
     tdm_gauge_set(d->wires.poll_block, TDM_METRIC_exchange_slots, TDM_LABEL_DOOR_http1,
                   d->config.slot_cnt);
     uint32_t work = take_leavers(d);
+    (void)pthread_mutex_lock(&d->lock);
+    tdm_http1_feed_resume_locked(d, now_ns);
+    (void)pthread_mutex_unlock(&d->lock);
     return used ? work + take_words(d) + pay_hangups(d) : work;
 }
 
 int64_t tdm_http1_next_ns(tdm_http1_t *d, int64_t now_ns) {
     (void)pthread_mutex_lock(&d->lock);
     uint32_t owed = d->owed_cnt, links = d->link_cnt;
+    int64_t feed_ns = tdm_http1_feed_next_locked(d);
     (void)pthread_mutex_unlock(&d->lock);
     if (owed) return now_ns + TDM_NS_PER_MS;
-    return links ? d->scan_ns : TDM_TIME_NEVER;
+    return TDM_MIN(feed_ns, links ? d->scan_ns : TDM_TIME_NEVER);
 }
 
 int tdm_http1_fd(const tdm_http1_t *d) {

@@ -27,6 +27,9 @@ static const char *content_type_text(uint32_t type) {
         [TDM_CONTENT_PROMETHEUS] = "text/plain; version=0.0.4; charset=utf-8",
         [TDM_CONTENT_OPENMETRICS] = "application/openmetrics-text; version=1.0.0; charset=utf-8",
         [TDM_CONTENT_TEXT] = "text/plain; charset=utf-8",
+        [TDM_CONTENT_HTML] = "text/html; charset=utf-8",
+        [TDM_CONTENT_CSS] = "text/css; charset=utf-8",
+        [TDM_CONTENT_SCRIPT] = "text/javascript; charset=utf-8",
     };
     return type < TDM_COUNT_OF(text) ? text[type] : NULL;
 }
@@ -205,32 +208,70 @@ void tdm_http1_log(void *cls, const char *format, va_list args) {
         1);
 }
 
+static const char *header(connection_t *conn, const char *name) {
+    const char *v = MHD_lookup_connection_value(conn, MHD_HEADER_KIND, name);
+    return v ? v : "";
+}
+
+/* ask_of gives the question as a page hears it; pointers live as long as
+   the request. */
+static tdm_http1_ask_t ask_of(const request_t *r, connection_t *conn) {
+    return (tdm_http1_ask_t){
+        .method = r->method,
+        .is_trusted = (uint16_t)tdm_http1_is_trusted(conn),
+        .peer_fd = r->link && r->link->is_unix ? r->link->fd : -1,
+        .path = r->path,
+        .query = r->query,
+        .accept = header(conn, "accept"),
+        .accept_encoding = header(conn, "accept-encoding"),
+        .authorization = header(conn, "authorization"),
+        .host = header(conn, "host"),
+        .origin = header(conn, "origin"),
+        .fetch_site = header(conn, "sec-fetch-site"),
+        .csrf = header(conn, "x-csrf-token"),
+        .content_type = header(conn, "content-type"),
+        .body = (const char *)r->body,
+        .body_sz = r->body_sz,
+    };
+}
+
+/* response_of makes the library's response of a page; NULL: no memory, or
+   no place for one more feed. */
+static struct MHD_Response *response_of(request_t *r, const tdm_http1_page_t *page) {
+    if (!page->more)
+        return MHD_create_response_from_buffer(page->sz, (void *)(uintptr_t)page->data,
+                                               MHD_RESPMEM_MUST_COPY);
+    r->feed = tdm_http1_feed_open(r->door, r, page);
+    if (!r->feed) return NULL;
+    return MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, BLOCK_SZ, tdm_http1_feed_read,
+                                             r->feed, NULL);
+}
+
+/* add_policy: what a page for people carries, so that a browser runs and
+   loads nothing but what this door sends. */
+static void add_policy(struct MHD_Response *response, const char *policy) {
+    add(response, "Content-Security-Policy", policy);
+    add(response, "X-Frame-Options", "DENY");
+    add(response, "Referrer-Policy", "no-referrer");
+    add(response, "Cross-Origin-Opener-Policy", "same-origin");
+    add(response, "Cross-Origin-Resource-Policy", "same-origin");
+}
+
 int tdm_http1_local(request_t *r, connection_t *conn, enum MHD_Result *result) {
     const tdm_http1_wires_t *wires = &r->door->wires;
     if (!wires->page || r->is_truncated) return 0;
     if (r->method > TDM_METHOD_POST) return 0;
-    const union MHD_ConnectionInfo *peer =
-        MHD_get_connection_info(conn, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
-    const char *accept = MHD_lookup_connection_value(conn, MHD_HEADER_KIND, "accept");
-    const char *coding = MHD_lookup_connection_value(conn, MHD_HEADER_KIND, "accept-encoding");
-    const char *key = MHD_lookup_connection_value(conn, MHD_HEADER_KIND, "authorization");
-    tdm_http1_ask_t ask = {
-        .method = r->method,
-        .is_trusted = peer && peer->client_addr && tdm_http1_is_loopback(peer->client_addr),
-        .path = r->path,
-        .query = r->query,
-        .accept = accept ? accept : "",
-        .accept_encoding = coding ? coding : "",
-        .authorization = key ? key : "",
-    };
+    tdm_http1_ask_t ask = ask_of(r, conn);
     tdm_http1_page_t page = {.status = 200};
     if (!wires->page(wires->page_ctx, &ask, &page)) return 0;
+    if (page.more && r->method == TDM_METHOD_HEAD) page.more = NULL;
+    struct MHD_Response *response = response_of(r, &page);
     *result = MHD_NO;
-    struct MHD_Response *response = MHD_create_response_from_buffer(
-        page.sz, (void *)(uintptr_t)page.data, MHD_RESPMEM_MUST_COPY);
+    if (!response && page.more) *result = tdm_http1_refuse(r, conn, TDM_REFUSE_exchange_limit);
     if (!response) return 1;
     add_common(response, page.content_type);
     if (page.is_gzip) add(response, "Content-Encoding", "gzip");
+    if (page.policy) add_policy(response, page.policy);
     if (page.status == 401) {
         add(response, "WWW-Authenticate", "Bearer");
         tdm_count(wires->block, TDM_METRIC_refusals_total, tdm_label_reason(TDM_REFUSE_auth), 1);

@@ -107,10 +107,8 @@ static enum MHD_Result take_body(request_t *r, const char *data, size_t sz) {
 /* --- the exchange ------------------------------------------------------ */
 
 static void fill(request_t *r, connection_t *conn, tdm_exchange_t *x) {
-    const union MHD_ConnectionInfo *peer =
-        MHD_get_connection_info(conn, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
     x->method = r->method;
-    x->is_trusted_peer = peer && peer->client_addr && tdm_http1_is_loopback(peer->client_addr);
+    x->is_trusted_peer = (uint16_t)tdm_http1_is_trusted(conn);
     x->first_byte_ns = r->first_byte_ns;
     x->arrival_ns = tdm_clock_now_ns();
     x->body = r->body;
@@ -250,6 +248,7 @@ void tdm_http1_completed(void *cls, connection_t *conn, void **con_cls,
                          is_cut ? TDM_STREAM_LEFT : tdm_http1_slot_end(d, s));
         tdm_http1_slot_detach(d, s, is_cut, r->method == TDM_METHOD_HEAD);
     }
+    if (r->feed) tdm_http1_feed_close(d, r->feed);
     tdm_http1_body_drop(d, r->body, r->body_cap);
     free(r);
 }

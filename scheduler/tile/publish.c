@@ -38,7 +38,10 @@ void tdm_sched_tile_count_result(tdm_sched_tile_t *t, const tdm_result_t *r) {
     tdm_count(b, TDM_METRIC_attention_overlap_seconds_total, 0, r->overlap_ns);
     tdm_count(b, TDM_METRIC_attention_tail_seconds_total, 0, r->tail_ns);
     if (r->sm_clock_khz) {
+        t->clock_max_khz = TDM_MAX(t->clock_max_khz, r->sm_clock_khz);
         tdm_gauge_set(b, TDM_METRIC_executor_sm_clock_hertz, 0, UINT64_C(1000) * r->sm_clock_khz);
+        tdm_gauge_set(b, TDM_METRIC_executor_sm_clock_max_hertz, 0,
+                      UINT64_C(1000) * t->clock_max_khz);
     }
     tdm_gauge_set(b, TDM_METRIC_executor_sms, 0, r->sm_cnt);
     if (route == TDM_ROUTE_FUSED) {

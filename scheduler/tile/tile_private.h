@@ -10,9 +10,10 @@ struct tdm_sched_tile {
     tdm_sched_t *core;
     tdm_sched_sizes_t sizes;
     tdm_sched_tile_wires_t w;
-    uint32_t epoch;      /* acknowledged; 0: no executor */
-    uint32_t slot_busy;  /* bit per plan slot that is at the executor */
-    uint32_t event_left; /* events that found their lane full */
+    uint32_t epoch;         /* acknowledged; 0: no executor */
+    uint32_t slot_busy;     /* bit per plan slot that is at the executor */
+    uint32_t event_left;    /* events that found their lane full */
+    uint32_t clock_max_khz; /* of the executor's SMs; 0: not measured */
     int64_t now_ns;
     int64_t publish_ns; /* due */
     int64_t check_ns;   /* due */

@@ -20,6 +20,7 @@
 #define MISSED_SHARE   0.01
 #define PREDICTION_PPM 1500000u
 #define OBSERVED_MIN   20u
+#define CLOCK_SHARE    0.85 /* of the highest seen; boost clocks of one load differ by a tenth */
 
 typedef struct list {
     const tdm_snapshot_t *before, *after;
@@ -155,6 +156,25 @@ static void predictions(list_t *l) {
              (double)median / 1e6);
 }
 
+/* power: a device that is held back says so by its clock alone, as NVML's
+   limits are not asked for. */
+static void power(list_t *l) {
+    double hz = (double)now(l, TDM_METRIC_executor_sm_clock_hertz, 0);
+    double max_hz = (double)now(l, TDM_METRIC_executor_sm_clock_max_hertz, 0);
+    if (max_hz <= 0 || hz >= CLOCK_SHARE * max_hz) return;
+    find(l, TDM_GRAVITY_WARNING, "power",
+         "the GPU's SMs run at %.0f MHz, %.0f MHz before: a power or thermal cap holds them back",
+         hz / 1e6, max_hz / 1e6);
+}
+
+static void unconfirmed(list_t *l) {
+    uint64_t ns = now(l, TDM_METRIC_config_confirm_seconds, 0);
+    if (ns)
+        find(l, TDM_GRAVITY_NOTICE, "config",
+             "revision %" PRIu64 " awaits its confirmation and goes back in %.0f s",
+             now(l, TDM_METRIC_config_revision, 0), (double)ns / 1e9);
+}
+
 static uint64_t over_classes(const list_t *l, tdm_metric_t m, uint32_t b) {
     uint64_t n = 0;
     for (uint32_t c = 0; c < TDM_LABEL_CNT_SLO_CLASS; c++) n += now(l, m, tdm_series2(m, c, b));
@@ -208,9 +228,11 @@ uint32_t tdm_diagnose(const tdm_snapshot_t *before, const tdm_snapshot_t *after,
     rings(&l);
     drops(&l);
     fallbacks(&l);
+    power(&l);
     predictions(&l);
     pages(&l);
     refusals(&l);
     promises(&l);
+    unconfirmed(&l);
     return l.cnt;
 }

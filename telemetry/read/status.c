@@ -3,63 +3,78 @@
 
 #include "telemetry/read/diagnose.h"
 #include "telemetry/read/journey.h"
+#include "telemetry/read/json_private.h"
 
-#include "telemetry/read/text_private.h"
+/* The writer and what it writes from. */
+typedef struct page {
+    tdm_json_t json;
+    const tdm_snapshot_t *s;
+} page_t;
 
-/* member opens `"key":`, with a comma unless it is an object's first. */
-static void member(tdm_text_t *t, const char *key, int is_first) {
-    if (!is_first) tdm_text_str(t, ",");
-    tdm_text_json(t, key);
-    tdm_text_str(t, ":");
+static uint64_t value(const page_t *p, tdm_metric_t metric, uint32_t idx) {
+    return tdm_snapshot_value(p->s, metric, idx);
 }
 
-static void number(tdm_text_t *t, const char *key, uint64_t v, int is_first) {
-    member(t, key, is_first);
-    tdm_text_u64(t, v);
+static void number(page_t *p, const char *key, uint64_t v) {
+    tdm_json_u64(&p->json, key, v);
+}
+
+/* in_ms writes nanoseconds as milliseconds, in_s as seconds, to three
+   places. */
+static void in_ms(page_t *p, const char *key, uint64_t ns) {
+    tdm_json_fixed(&p->json, key, ns / 1000, 3);
+}
+
+static void in_s(page_t *p, const char *key, uint64_t ns) {
+    tdm_json_fixed(&p->json, key, ns / 1000000, 3);
+}
+
+static void open(page_t *p, const char *key) {
+    tdm_json_open(&p->json, key, "{");
+}
+
+static void close(page_t *p) {
+    tdm_json_close(&p->json, "}");
 }
 
 /* by_label writes {"value": n, ...} of a metric with one label set. */
-static void by_label(tdm_text_t *t, const tdm_snapshot_t *s, tdm_metric_t metric,
-                     tdm_label_set_t set, int only_nonzero) {
-    int is_first = 1;
-    tdm_text_str(t, "{");
+static void by_label(page_t *p, const char *key, tdm_metric_t metric, tdm_label_set_t set,
+                     int only_nonzero) {
+    open(p, key);
     for (uint32_t i = 0; i < tdm_label_cnt(set); i++) {
-        uint64_t v = tdm_snapshot_value(s, metric, i);
-        if (only_nonzero && v == 0) continue;
-        number(t, tdm_label_value(set, i), v, is_first);
-        is_first = 0;
+        uint64_t v = value(p, metric, i);
+        if (v || !only_nonzero) number(p, tdm_label_value(set, i), v);
     }
-    tdm_text_str(t, "}");
+    close(p);
 }
 
 /* over_class adds a metric's series {slo_class, b} over the classes. */
-static uint64_t over_class(const tdm_snapshot_t *s, tdm_metric_t metric, uint32_t b) {
+static uint64_t over_class(const page_t *p, tdm_metric_t metric, uint32_t b) {
     uint64_t v = 0;
     for (uint32_t c = 0; c < TDM_LABEL_CNT_SLO_CLASS; c++)
-        v += tdm_snapshot_value(s, metric, tdm_series2(metric, c, b));
+        v += value(p, metric, tdm_series2(metric, c, b));
     return v;
 }
 
-static uint64_t requests_ended(const tdm_snapshot_t *s, uint32_t outcome) {
+static uint64_t requests_ended(const page_t *p, uint32_t outcome) {
+    tdm_metric_t m = TDM_METRIC_requests_total;
     uint64_t v = 0;
     for (uint32_t a = 0; a < TDM_LABEL_CNT_API; a++)
         for (uint32_t c = 0; c < TDM_LABEL_CNT_SLO_CLASS; c++)
-            v += tdm_snapshot_value(s, TDM_METRIC_requests_total,
-                                    tdm_series3(TDM_METRIC_requests_total, a, c, outcome));
+            v += value(p, m, tdm_series3(m, a, c, outcome));
     return v;
 }
 
-static void requests(tdm_text_t *t, const tdm_snapshot_t *s) {
-    member(t, "requests", 0);
-    tdm_text_str(t, "{");
-    number(t, "waiting", over_class(s, TDM_METRIC_queue_requests, TDM_LABEL_QUEUE_waiting), 1);
-    number(t, "running", over_class(s, TDM_METRIC_queue_requests, TDM_LABEL_QUEUE_running), 0);
+static void requests(page_t *p) {
+    open(p, "requests");
+    number(p, "waiting", over_class(p, TDM_METRIC_queue_requests, TDM_LABEL_QUEUE_waiting));
+    number(p, "running", over_class(p, TDM_METRIC_queue_requests, TDM_LABEL_QUEUE_running));
     for (uint32_t o = 0; o < TDM_LABEL_CNT_OUTCOME; o++)
-        number(t, tdm_label_value(TDM_SET_OUTCOME, o), requests_ended(s, o), 0);
-    tdm_text_str(t, "}");
+        number(p, tdm_label_value(TDM_SET_OUTCOME, o), requests_ended(p, o));
+    close(p);
 }
 
-static void latency(tdm_text_t *t, const tdm_snapshot_t *s) {
+static void latency(page_t *p) {
     static const struct {
         const char *key;
         tdm_metric_t metric;
@@ -68,204 +83,187 @@ static void latency(tdm_text_t *t, const tdm_snapshot_t *s) {
                {"e2e_ms", TDM_METRIC_e2e_seconds},
                {"queue_ms", TDM_METRIC_queue_seconds},
                {"iteration_ms", TDM_METRIC_iteration_seconds}};
-    member(t, "latency", 0);
-    tdm_text_str(t, "{");
+    open(p, "latency");
     for (uint32_t i = 0; i < TDM_COUNT_OF(row); i++) {
         tdm_histogram_t h;
-        tdm_histogram_between(&h, NULL, s, row[i].metric);
-        member(t, row[i].key, i == 0);
-        tdm_text_str(t, "{");
-        number(t, "count", h.cnt, 1);
-        member(t, "mean", 0);
-        tdm_text_fixed(t, h.cnt ? h.sum / h.cnt / 1000 : 0, 3, 0);
-        member(t, "p50", 0);
-        tdm_text_fixed(t, tdm_histogram_quantile(&h, 500) / 1000, 3, 0);
-        member(t, "p99", 0);
-        tdm_text_fixed(t, tdm_histogram_quantile(&h, 990) / 1000, 3, 0);
-        tdm_text_str(t, "}");
+        tdm_histogram_between(&h, NULL, p->s, row[i].metric);
+        open(p, row[i].key);
+        number(p, "count", h.cnt);
+        in_ms(p, "mean", h.cnt ? h.sum / h.cnt : 0);
+        in_ms(p, "p50", tdm_histogram_quantile(&h, 500));
+        in_ms(p, "p99", tdm_histogram_quantile(&h, 990));
+        close(p);
     }
-    tdm_text_str(t, "}");
+    close(p);
 }
 
-static void rings(tdm_text_t *t, const tdm_snapshot_t *s) {
-    member(t, "rings", 0);
-    tdm_text_str(t, "[");
-    for (uint32_t r = 0; r < TDM_LABEL_CNT_RING; r++) {
-        tdm_text_str(t, r ? ",{" : "{");
-        member(t, "ring", 1);
-        tdm_text_json(t, tdm_label_value(TDM_SET_RING, r));
-        number(t, "entries", tdm_snapshot_value(s, TDM_METRIC_ring_entries, r), 0);
-        number(t, "capacity", tdm_snapshot_value(s, TDM_METRIC_ring_capacity_entries, r), 0);
-        number(t, "high_watermark",
-               tdm_snapshot_value(s, TDM_METRIC_ring_high_watermark_entries, r), 0);
-        number(t, "full", tdm_snapshot_value(s, TDM_METRIC_ring_enqueue_failures_total, r), 0);
-        tdm_text_str(t, "}");
+/* list writes an array of objects, the members of object i by row. */
+static void list(page_t *p, const char *key, uint32_t cnt, void (*row)(page_t *p, uint32_t i)) {
+    tdm_json_open(&p->json, key, "[");
+    for (uint32_t i = 0; i < cnt; i++) {
+        open(p, NULL);
+        row(p, i);
+        close(p);
     }
-    tdm_text_str(t, "]");
+    tdm_json_close(&p->json, "]");
 }
 
-static void tiles(tdm_text_t *t, const tdm_snapshot_t *s) {
+static void ring(page_t *p, uint32_t r) {
+    tdm_json_text(&p->json, "ring", tdm_label_value(TDM_SET_RING, r));
+    number(p, "entries", value(p, TDM_METRIC_ring_entries, r));
+    number(p, "capacity", value(p, TDM_METRIC_ring_capacity_entries, r));
+    number(p, "high_watermark", value(p, TDM_METRIC_ring_high_watermark_entries, r));
+    number(p, "full", value(p, TDM_METRIC_ring_enqueue_failures_total, r));
+}
+
+static void tile(page_t *p, uint32_t i) {
     tdm_metric_t m = TDM_METRIC_tile_seconds_total;
-    member(t, "tiles", 0);
-    tdm_text_str(t, "[");
-    for (uint32_t i = 0; i < TDM_LABEL_CNT_TILE; i++) {
-        uint64_t busy = tdm_snapshot_value(s, m, tdm_series2(m, i, TDM_LABEL_TURN_busy));
-        uint64_t idle = tdm_snapshot_value(s, m, tdm_series2(m, i, TDM_LABEL_TURN_idle));
-        tdm_text_str(t, i ? ",{" : "{");
-        member(t, "tile", 1);
-        tdm_text_json(t, tdm_label_value(TDM_SET_TILE, i));
-        member(t, "busy_s", 0);
-        tdm_text_fixed(t, busy / 1000000, 3, 0);
-        member(t, "idle_s", 0);
-        tdm_text_fixed(t, idle / 1000000, 3, 0);
-        member(t, "longest_turn_ms", 0);
-        tdm_text_fixed(t, tdm_snapshot_value(s, TDM_METRIC_tile_turn_max_seconds, i) / 1000, 3, 0);
-        tdm_text_str(t, "}");
-    }
-    tdm_text_str(t, "]");
+    tdm_json_text(&p->json, "tile", tdm_label_value(TDM_SET_TILE, i));
+    in_s(p, "busy_s", value(p, m, tdm_series2(m, i, TDM_LABEL_TURN_busy)));
+    in_s(p, "idle_s", value(p, m, tdm_series2(m, i, TDM_LABEL_TURN_idle)));
+    in_ms(p, "longest_turn_ms", value(p, TDM_METRIC_tile_turn_max_seconds, i));
 }
 
 /* slo has a row per class and objective: the promise, and who kept it. */
-static void slo(tdm_text_t *t, const tdm_snapshot_t *s) {
-    tdm_metric_t m = TDM_METRIC_slo_requests_total;
-    member(t, "slo", 0);
-    tdm_text_str(t, "[");
-    for (uint32_t i = 0; i < TDM_LABEL_CNT_SLO_CLASS * TDM_LABEL_CNT_OBJECTIVE; i++) {
-        uint32_t c = i / TDM_LABEL_CNT_OBJECTIVE, o = i % TDM_LABEL_CNT_OBJECTIVE;
-        tdm_text_str(t, i ? ",{" : "{");
-        member(t, "class", 1);
-        tdm_text_json(t, tdm_label_value(TDM_SET_SLO_CLASS, c));
-        member(t, "objective", 0);
-        tdm_text_json(t, tdm_label_value(TDM_SET_OBJECTIVE, o));
-        member(t, "promise_ms", 0);
-        if (o < TDM_LABEL_CNT_TARGET) {
-            uint32_t target = tdm_series2(TDM_METRIC_slo_target_seconds, c, o);
-            tdm_text_fixed(t, tdm_snapshot_value(s, TDM_METRIC_slo_target_seconds, target) / 1000,
-                           3, 0);
-        } else {
-            tdm_text_str(t, "null");
-        }
-        number(t, "met", tdm_snapshot_value(s, m, tdm_series3(m, c, o, TDM_LABEL_RESULT_met)), 0);
-        number(t, "missed", tdm_snapshot_value(s, m, tdm_series3(m, c, o, TDM_LABEL_RESULT_missed)),
-               0);
-        tdm_text_str(t, "}");
-    }
-    tdm_text_str(t, "]");
+static void slo(page_t *p, uint32_t i) {
+    tdm_metric_t m = TDM_METRIC_slo_requests_total, target = TDM_METRIC_slo_target_seconds;
+    uint32_t c = i / TDM_LABEL_CNT_OBJECTIVE, o = i % TDM_LABEL_CNT_OBJECTIVE;
+    tdm_json_text(&p->json, "class", tdm_label_value(TDM_SET_SLO_CLASS, c));
+    tdm_json_text(&p->json, "objective", tdm_label_value(TDM_SET_OBJECTIVE, o));
+    if (o < TDM_LABEL_CNT_TARGET)
+        in_ms(p, "promise_ms", value(p, target, tdm_series2(target, c, o)));
+    else
+        tdm_json_raw(&p->json, "promise_ms", "null");
+    number(p, "met", value(p, m, tdm_series3(m, c, o, TDM_LABEL_RESULT_met)));
+    number(p, "missed", value(p, m, tdm_series3(m, c, o, TDM_LABEL_RESULT_missed)));
 }
 
-static void findings(tdm_text_t *t, const tdm_snapshot_t *before, const tdm_snapshot_t *s,
-                     int64_t start_ns) {
+static void findings(page_t *p, const tdm_snapshot_t *before, int64_t start_ns) {
     tdm_finding_t found[TDM_FINDING_MAX];
-    uint32_t cnt = tdm_diagnose(before, s, found);
-    int64_t window_ns = s->at_ns - (before ? before->at_ns : start_ns);
-    member(t, "window_s", 0);
-    tdm_text_fixed(t, window_ns > 0 ? (uint64_t)window_ns / 1000000 : 0, 3, 0);
-    member(t, "findings", 0);
-    tdm_text_str(t, "[");
+    uint32_t cnt = tdm_diagnose(before, p->s, found);
+    int64_t window_ns = p->s->at_ns - (before ? before->at_ns : start_ns);
+    in_s(p, "window_s", (uint64_t)TDM_MAX(window_ns, INT64_C(0)));
+    tdm_json_open(&p->json, "findings", "[");
     for (uint32_t i = 0; i < cnt; i++) {
-        tdm_text_str(t, i ? ",{" : "{");
-        member(t, "gravity", 1);
-        tdm_text_json(t, tdm_gravity_name(found[i].gravity));
-        member(t, "cause", 0);
-        tdm_text_json(t, found[i].cause);
-        member(t, "text", 0);
-        tdm_text_json(t, found[i].text);
-        tdm_text_str(t, "}");
+        open(p, NULL);
+        tdm_json_text(&p->json, "gravity", tdm_gravity_name(found[i].gravity));
+        tdm_json_text(&p->json, "cause", found[i].cause);
+        tdm_json_text(&p->json, "text", found[i].text);
+        close(p);
     }
-    tdm_text_str(t, "]");
+    tdm_json_close(&p->json, "]");
 }
 
-static void flight(tdm_text_t *t, const tdm_snapshot_t *s) {
-    member(t, "flight", 0);
-    tdm_text_str(t, "{");
-    member(t, "records", 1);
-    by_label(t, s, TDM_METRIC_flight_records_total, TDM_SET_FLIGHT, 0);
-    member(t, "slots", 0);
-    by_label(t, s, TDM_METRIC_flight_slots, TDM_SET_FLIGHT, 0);
-    tdm_text_str(t, "}");
+static void flight(page_t *p) {
+    open(p, "flight");
+    by_label(p, "records", TDM_METRIC_flight_records_total, TDM_SET_FLIGHT, 0);
+    by_label(p, "slots", TDM_METRIC_flight_slots, TDM_SET_FLIGHT, 0);
+    close(p);
 }
 
-static void net(tdm_text_t *t, const tdm_snapshot_t *s) {
-    member(t, "net", 0);
-    tdm_text_str(t, "{");
-    member(t, "packets", 1);
-    by_label(t, s, TDM_METRIC_net_packets_total, TDM_SET_DIRECTION, 0);
-    member(t, "bytes", 0);
-    by_label(t, s, TDM_METRIC_net_bytes_total, TDM_SET_DIRECTION, 0);
-    member(t, "drops", 0);
-    by_label(t, s, TDM_METRIC_net_drops_total, TDM_SET_DROP, 1);
-    member(t, "handshakes", 0);
-    by_label(t, s, TDM_METRIC_net_handshakes_total, TDM_SET_HANDSHAKE, 0);
-    member(t, "connections", 0);
-    by_label(t, s, TDM_METRIC_connections, TDM_SET_DOOR, 0);
-    tdm_text_str(t, "}");
+static void net(page_t *p) {
+    open(p, "net");
+    by_label(p, "packets", TDM_METRIC_net_packets_total, TDM_SET_DIRECTION, 0);
+    by_label(p, "bytes", TDM_METRIC_net_bytes_total, TDM_SET_DIRECTION, 0);
+    by_label(p, "drops", TDM_METRIC_net_drops_total, TDM_SET_DROP, 1);
+    by_label(p, "handshakes", TDM_METRIC_net_handshakes_total, TDM_SET_HANDSHAKE, 0);
+    by_label(p, "connections", TDM_METRIC_connections, TDM_SET_DOOR, 0);
+    close(p);
 }
 
-static const char *state_name(const tdm_snapshot_t *s) {
+static const char *state_name(const page_t *p) {
     for (uint32_t i = 0; i < TDM_LABEL_CNT_STATE; i++)
-        if (tdm_snapshot_value(s, TDM_METRIC_state, i)) return tdm_label_value(TDM_SET_STATE, i);
+        if (value(p, TDM_METRIC_state, i)) return tdm_label_value(TDM_SET_STATE, i);
     return "unknown";
 }
 
-static void attention(tdm_text_t *t, const tdm_snapshot_t *s) {
-    member(t, "iterations", 0);
-    by_label(t, s, TDM_METRIC_iterations_total, TDM_SET_PATH, 0);
-    member(t, "hybrid", 0);
-    by_label(t, s, TDM_METRIC_hybrid_iterations_total, TDM_SET_HYBRID, 0);
-    member(t, "vcta", 0);
-    tdm_text_str(t, "{");
-    member(t, "planned", 1);
-    by_label(t, s, TDM_METRIC_vcta_planned_total, TDM_SET_OP, 0);
-    member(t, "executed", 0);
-    by_label(t, s, TDM_METRIC_vcta_total, TDM_SET_OP, 0);
-    tdm_text_str(t, "}");
-    member(t, "chunk_limited", 0);
-    by_label(t, s, TDM_METRIC_sched_chunk_limited_total, TDM_SET_CAP, 1);
-    member(t, "fallbacks", 0);
-    by_label(t, s, TDM_METRIC_fallbacks_total, TDM_SET_FALLBACK, 1);
-    member(t, "kv", 0);
-    by_label(t, s, TDM_METRIC_kv_pages, TDM_SET_KV, 0);
+static void attention(page_t *p) {
+    by_label(p, "iterations", TDM_METRIC_iterations_total, TDM_SET_PATH, 0);
+    by_label(p, "hybrid", TDM_METRIC_hybrid_iterations_total, TDM_SET_HYBRID, 0);
+    open(p, "vcta");
+    by_label(p, "planned", TDM_METRIC_vcta_planned_total, TDM_SET_OP, 0);
+    by_label(p, "executed", TDM_METRIC_vcta_total, TDM_SET_OP, 0);
+    close(p);
+    by_label(p, "chunk_limited", TDM_METRIC_sched_chunk_limited_total, TDM_SET_CAP, 1);
+    by_label(p, "fallbacks", TDM_METRIC_fallbacks_total, TDM_SET_FALLBACK, 1);
+    by_label(p, "kv", TDM_METRIC_kv_pages, TDM_SET_KV, 0);
+}
+
+/* time_share: where the time of iterations went. */
+static void time_share(page_t *p) {
+    uint64_t attention_ns = tdm_snapshot_total(p->s, TDM_METRIC_attention_seconds_total);
+    uint64_t sampling_ns = value(p, TDM_METRIC_sampling_seconds_total, 0);
+    tdm_histogram_t h;
+    tdm_histogram_between(&h, NULL, p->s, TDM_METRIC_iteration_seconds);
+    open(p, "time");
+    in_s(p, "iterations_s", h.sum);
+    in_s(p, "attention_s", attention_ns);
+    in_s(p, "sampling_s", sampling_ns);
+    in_s(p, "other_s", h.sum - TDM_MIN(h.sum, attention_ns + sampling_ns));
+    in_s(p, "colocated_s", value(p, TDM_METRIC_colocated_seconds_total, 0));
+    close(p);
+}
+
+/* A device that does not tell its clock or its energy has null there: a 0
+   would be a claim. */
+static void or_null(page_t *p, const char *key, uint64_t v, uint32_t digits) {
+    if (v)
+        tdm_json_fixed(&p->json, key, v, digits);
+    else
+        tdm_json_raw(&p->json, key, "null");
+}
+
+static void gpu(page_t *p) {
+    tdm_metric_t bytes = TDM_METRIC_arena_bytes, m = TDM_METRIC_vcta_seconds_total;
+    open(p, "gpu");
+    number(p, "life", value(p, TDM_METRIC_executor_epoch, 0));
+    number(p, "sms", value(p, TDM_METRIC_executor_sms, 0));
+    number(p, "memory_bytes", value(p, bytes, TDM_LABEL_ARENA_executor));
+    in_s(p, "sm_prefill_s", value(p, m, TDM_LABEL_OP_prefill));
+    in_s(p, "sm_decode_s", value(p, m, TDM_LABEL_OP_decode));
+    close(p);
+    open(p, "power");
+    or_null(p, "sm_clock_mhz", value(p, TDM_METRIC_executor_sm_clock_hertz, 0), 6);
+    or_null(p, "sm_clock_max_mhz", value(p, TDM_METRIC_executor_sm_clock_max_hertz, 0), 6);
+    close(p);
 }
 
 tdm_status_t tdm_status_json(const tdm_snapshot_t *before, const tdm_snapshot_t *s,
                              int64_t start_ns, const tdm_fact_t *fact, uint32_t fact_cnt, char *buf,
                              size_t cap, size_t *sz) {
-    tdm_text_t t = {buf, cap, 0};
-    tdm_text_str(&t, "{\"tandem\":{");
-    for (uint32_t i = 0; i < fact_cnt; i++) {
-        member(&t, fact[i].key, i == 0);
-        tdm_text_json(&t, fact[i].value);
-    }
-    tdm_text_str(&t, "}");
-    member(&t, "state", 0);
-    tdm_text_json(&t, state_name(s));
-    member(&t, "uptime_s", 0);
-    tdm_text_fixed(&t, s->at_ns > start_ns ? (uint64_t)(s->at_ns - start_ns) / 1000000 : 0, 3, 0);
-    findings(&t, before, s, start_ns);
-    requests(&t, s);
-    slo(&t, s);
-    member(&t, "tokens", 0);
-    by_label(&t, s, TDM_METRIC_tokens_total, TDM_SET_TOKEN, 0);
-    latency(&t, s);
-    attention(&t, s);
-    rings(&t, s);
-    tiles(&t, s);
-    net(&t, s);
-    member(&t, "refusals", 0);
-    by_label(&t, s, TDM_METRIC_refusals_total, TDM_SET_REFUSE, 1);
-    member(&t, "faults", 0);
-    by_label(&t, s, TDM_METRIC_faults_total, TDM_SET_FAULT, 1);
-    flight(&t, s);
+    page_t page = {.json.text = {buf, cap, 0}, .s = s}, *p = &page;
+    open(p, NULL);
+    open(p, "tandem");
+    for (uint32_t i = 0; i < fact_cnt; i++) tdm_json_text(&p->json, fact[i].key, fact[i].value);
+    close(p);
+    tdm_json_text(&p->json, "state", state_name(p));
+    in_s(p, "uptime_s", (uint64_t)TDM_MAX(s->at_ns - start_ns, INT64_C(0)));
+    number(p, "revision", value(p, TDM_METRIC_config_revision, 0));
+    in_s(p, "confirm_s", value(p, TDM_METRIC_config_confirm_seconds, 0));
+    findings(p, before, start_ns);
+    requests(p);
+    list(p, "slo", TDM_LABEL_CNT_SLO_CLASS * TDM_LABEL_CNT_OBJECTIVE, slo);
+    by_label(p, "tokens", TDM_METRIC_tokens_total, TDM_SET_TOKEN, 0);
+    latency(p);
+    attention(p);
+    time_share(p);
+    list(p, "rings", TDM_LABEL_CNT_RING, ring);
+    list(p, "tiles", TDM_LABEL_CNT_TILE, tile);
+    net(p);
+    gpu(p);
+    by_label(p, "refusals", TDM_METRIC_refusals_total, TDM_SET_REFUSE, 1);
+    by_label(p, "faults", TDM_METRIC_faults_total, TDM_SET_FAULT, 1);
+    flight(p);
     tdm_journey_t j;
     char journey[2048];
     tdm_journey_between(&j, NULL, s);
     j.span_ns = s->at_ns - start_ns;
     (void)tdm_journey_json(&j, journey, sizeof journey);
-    member(&t, "journey", 0);
-    tdm_text_str(&t, journey);
-    tdm_text_str(&t, "}\n");
-    *sz = t.sz;
-    if (t.sz >= cap) return TDM_ERR_LIMIT;
-    buf[t.sz] = '\0';
+    tdm_json_raw(&p->json, "journey", journey);
+    close(p);
+    tdm_text_str(&p->json.text, "\n");
+    *sz = p->json.text.sz;
+    if (*sz >= cap) return TDM_ERR_LIMIT;
+    buf[*sz] = '\0';
     return TDM_OK;
 }

@@ -6,16 +6,17 @@
    same snapshot a scraper reads, grouped as an operator asks.
 
      {"tandem": {facts}, "state": "ready", "uptime_s": 12.3,
-      "window_s": 10.0, "findings": [{gravity, cause, text}],
+      "revision": 0, "confirm_s": 0, "window_s": 10.0, "findings": [{gravity, cause, text}],
       "requests": {...}, "slo": [...], "tokens": {...}, "latency": {...},
-      "iterations": {...}, "vcta": {...}, "kv": {...}, "rings": [...],
-      "tiles": [...], "net": {...}, "refusals": {...}, "fallbacks": {...},
+      "iterations": {...}, "vcta": {...}, "kv": {...}, "time": {...},
+      "rings": [...], "tiles": [...], "net": {...}, "gpu": {...},
+      "power": {...}, "refusals": {...}, "fallbacks": {...},
       "faults": {...}, "flight": {...}, "journey": {...}}
 
    Findings (telemetry/read/diagnose.h) are of the last window_s seconds;
    counts are since start.  Objects keyed by reason hold only reasons that
    happened.  Times are milliseconds, quantiles estimated from the
-   histograms since start. */
+   histograms since start; null: the device does not tell. */
 
 #include "telemetry/read/render.h"
 

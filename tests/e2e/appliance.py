@@ -21,7 +21,9 @@ class Appliance:
         self.log_path = os.path.join(self.dir.name, "log")
         self.settings = {"model.path": "dummy:tiny", "state.dir": self.dir.name,
                          "exec.sms": 2, "port.mbufs": 2048,
-                         "flight.path": os.path.join(self.dir.name, "flight"), **(settings or {})}
+                         "flight.path": os.path.join(self.dir.name, "flight"),
+                         "control.socket": os.path.join(self.dir.name, "ctl.sock"),
+                         **(settings or {})}
         self.ready = ready
         self.config = config  # a file, read before the settings
         self.process = None
@@ -122,7 +124,8 @@ class Appliance:
     # --- HTTP/3 through the DPDK port -----------------------------------
     def ctl(self, *args, check=True, timeout=60):
         r = subprocess.run([os.path.join(self.bin, "tandemctl"), *args], capture_output=True,
-                           text=True, timeout=timeout, check=False)
+                           text=True, timeout=timeout, check=False,
+                           env={**os.environ, "TANDEM_SOCKET": self.settings["control.socket"]})
         assert not check or r.returncode == 0, (args, r.returncode, r.stdout, r.stderr)
         return r
 

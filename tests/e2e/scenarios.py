@@ -138,7 +138,7 @@ def a_reload_is_whole_or_refused():
                 write(bad)
                 done = a.ctl("reload", check=False)
                 assert done.returncode == 1 and word in done.stderr, (done, word)
-            assert a.total("tandem_config_reloads_total", 'result="refused"') == 4
+            assert a.total("tandem_control_changes_total", 'change="reload",result="refused"') == 4
             assert a.total("tandem_config_revision") == 1 and target("interactive", "tpot") == 0.3
             write({"sched": {"gap_ms": 250}})
             done = a.ctl("reload")

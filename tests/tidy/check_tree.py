@@ -28,7 +28,7 @@ PRIVATE = [
     (r"<cuda", {"kernels_cuda", "kernels_device", "kernels_attention", "kernels_ptx"}),
     (r"<hugetlbfs", {"base"}),
     (r"<pcre2", {"tokenizer"}),
-    (r"<jansson", {"api", "config", "ctl", "model", "profile", "tokenizer"}),
+    (r"<jansson", {"api", "config", "control", "ctl", "model", "profile", "tokenizer"}),
     (r"<gnutls/", {"api", "net_quic", "net_client"}),
 ]
 

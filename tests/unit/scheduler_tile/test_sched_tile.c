@@ -401,6 +401,7 @@ static void the_block_tells_what_happened(void **state) {
     assert_int_equal(metric(TDM_METRIC_attention_overlap_seconds_total, 0), 11 * s->iteration_cnt);
     assert_int_equal(metric(TDM_METRIC_attention_tail_seconds_total, 0), 12 * s->iteration_cnt);
     assert_int_equal(metric(TDM_METRIC_executor_sm_clock_hertz, 0), UINT64_C(1755000000));
+    assert_int_equal(metric(TDM_METRIC_executor_sm_clock_max_hertz, 0), UINT64_C(1755000000));
     uint64_t iterations = 0;
     for (uint32_t r = 0; r < TDM_ROUTE_CNT; r++)
         iterations += metric(TDM_METRIC_iterations_total, r);

@@ -76,6 +76,22 @@ static void a_tile_without_rest_is_named(void **state) {
     only("tile", TDM_GRAVITY_WARNING, "tile api has no rest: busy 96 % of the time");
 }
 
+static void a_power_cap_is_named(void **state) {
+    (void)state;
+    tdm_gauge_set(&block, TDM_METRIC_executor_sm_clock_max_hertz, 0, 1980 * MS);
+    tdm_gauge_set(&block, TDM_METRIC_executor_sm_clock_hertz, 0, 1755 * MS);
+    assert_int_equal(diagnose(), 0); /* boost of another load */
+    tdm_gauge_set(&block, TDM_METRIC_executor_sm_clock_hertz, 0, 1200 * MS);
+    only("power", TDM_GRAVITY_WARNING, "run at 1200 MHz, 1980 MHz before: a power or thermal cap");
+}
+
+static void an_unconfirmed_configuration_is_named(void **state) {
+    (void)state;
+    tdm_gauge_set(&block, TDM_METRIC_config_revision, 0, 7);
+    tdm_gauge_set(&block, TDM_METRIC_config_confirm_seconds, 0, 9 * S);
+    only("config", TDM_GRAVITY_NOTICE, "revision 7 awaits its confirmation and goes back in 9 s");
+}
+
 static void a_small_ring_is_named(void **state) {
     (void)state;
     tdm_count(&block, TDM_METRIC_ring_enqueue_failures_total, TDM_LABEL_RING_request, 7);
@@ -157,6 +173,8 @@ int main(void) {
         CASE(a_quiet_house_has_no_finding),
         CASE(a_slow_tile_is_named),
         CASE(a_tile_without_rest_is_named),
+        CASE(a_power_cap_is_named),
+        CASE(an_unconfirmed_configuration_is_named),
         CASE(a_small_ring_is_named),
         CASE(a_fallback_storm_is_named_with_its_reason),
         CASE(pages_that_ran_out_are_named_where_somebody_waits),

@@ -14,6 +14,7 @@
 #include "appliance/abi/event.h"
 #include "appliance/abi/reasons.h"
 #include "telemetry/flight/explain.h"
+#include "telemetry/flight/recent.h"
 #include "telemetry/flight/trace.h"
 
 #include <jansson.h>
@@ -375,6 +376,77 @@ static void an_empty_recorder_is_an_empty_trace(void **state) {
     json_decref(trace(tdm_trace_otlp, 0, INT64_MAX));
 }
 
+/* --- the newest, for consoles ------------------------------------------- */
+
+static json_t *recent(uint64_t from, uint32_t max, uint64_t *next) {
+    char *buf = NULL;
+    size_t sz = 0;
+    FILE *f = open_memstream(&buf, &sz);
+    assert_non_null(f);
+    *next = tdm_recent_iterations(mem, from, max, f);
+    assert_int_equal(fclose(f), 0);
+    assert_null(strchr(buf, '\n'));
+    json_t *root = json_loads(buf, JSON_REJECT_DUPLICATES, NULL);
+    assert_true(json_is_array(root));
+    free(buf);
+    return root;
+}
+
+static void the_lane_goes_on_where_it_was(void **state) {
+    (void)state;
+    uint64_t next;
+    json_t *root = recent(0, 100, &next);
+    assert_int_equal(json_array_size(root), 0);
+    assert_int_equal(next, 0);
+    json_decref(root);
+    ten_iterations();
+    root = recent(next, 100, &next);
+    assert_int_equal(json_array_size(root), 10);
+    assert_int_equal(next, 10);
+    assert_string_equal(str(json_array_get(root, 5), "path"), "serial");
+    assert_string_equal(str(json_array_get(root, 5), "fallback"), "operator");
+    assert_int_equal(json_integer_value(json_object_get(json_array_get(root, 8), "lost")), 1);
+    assert_true(json_real_value(json_object_get(json_array_get(root, 3), "ms")) == 50.0);
+    json_decref(root);
+    root = recent(next, 100, &next);
+    assert_int_equal(json_array_size(root), 0);
+    json_decref(root);
+    root = recent(0, 3, &next); /* the newest of them */
+    assert_int_equal(json_array_size(root), 3);
+    assert_int_equal(json_integer_value(json_object_get(json_array_get(root, 0), "n")), 7);
+    json_decref(root);
+    root = recent(1000, 3, &next); /* a number of another life */
+    assert_int_equal(json_array_size(root), 0);
+    assert_int_equal(next, 1000);
+    json_decref(root);
+}
+
+static void the_slowest_requests_come_first(void **state) {
+    (void)state;
+    three_requests();
+    char *buf = NULL;
+    size_t sz = 0;
+    FILE *f = open_memstream(&buf, &sz);
+    assert_non_null(f);
+    assert_int_equal(tdm_recent_slowest(mem, 2, f), TDM_OK);
+    assert_int_equal(fclose(f), 0);
+    json_t *root = json_loads(buf, JSON_REJECT_DUPLICATES, NULL);
+    assert_int_equal(json_array_size(root), 2);
+    const json_t *first = json_array_get(root, 0);
+    assert_string_equal(str(first, "ending"), "length");
+    assert_true(json_real_value(json_object_get(first, "total_ms")) == 21.0);
+    const json_t *phases = json_object_get(first, "phases");
+    assert_int_equal(json_object_size(phases), 4);
+    assert_true(json_real_value(json_object_get(phases, "decode")) == 10.0);
+    assert_string_equal(str(json_array_get(root, 1), "ending"), "kv_full");
+    json_decref(root);
+    free(buf);
+    f = fopen("/dev/null", "we");
+    assert_non_null(f);
+    assert_int_equal(tdm_recent_slowest(NULL, 2, f), TDM_OK);
+    (void)fclose(f);
+}
+
 static void a_full_disk_is_told(void **state) {
     (void)state;
     ten_iterations();
@@ -398,6 +470,8 @@ int main(void) {
         CASE(a_chrome_trace_has_every_record_once),
         CASE(an_otlp_trace_has_every_record_once),
         CASE(an_empty_recorder_is_an_empty_trace),
+        CASE(the_lane_goes_on_where_it_was),
+        CASE(the_slowest_requests_come_first),
         CASE(a_full_disk_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

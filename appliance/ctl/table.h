@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_CTL_TABLE_H
+#define TDM_CTL_TABLE_H
+
+/* JSON as people read it: nested objects as indented lines, an array of
+   like objects as a table with a heading, numbers to the right.  To
+   stdout. */
+
+#include <jansson.h>
+
+/* tdm_table_print prints one member of an object. */
+void tdm_table_print(const char *name, const json_t *value);
+
+/* tdm_table_print_members prints all members of an object. */
+void tdm_table_print_members(const json_t *object);
+
+#endif /* TDM_CTL_TABLE_H */

@@ -1,0 +1,306 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What operators do to a running appliance, and who may.  usage: operators.py BIN_DIR FACT
+
+Each function below is one fact and one CTest entry, in the network namespace that the caller made."""
+import hashlib
+import http.client
+import io
+import json
+import os
+import socket
+import subprocess
+import sys
+import tarfile
+import tempfile
+import threading
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from appliance import PORT, Appliance, stream_ids  # noqa: E402
+
+BIN = ""
+NO_PORT = {"port.kind": "none"}
+MARKER = "xyzzymarkerplugh"
+NOBODY = 65534
+
+
+class UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path):
+        super().__init__("localhost", timeout=10)
+        self.unix_path = path
+
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(10)
+        self.sock.connect(self.unix_path)
+
+
+def audit(a):
+    return json.loads(a.ctl("show", "audit", "-o", "json").stdout)["entries"]
+
+
+def gap_ms(a):
+    return json.loads(a.get("/config")[1])["sched"]["gap_ms"]
+
+
+def a_bad_config_rolls_itself_back():
+    """apply --confirm: a promise that nobody can keep goes away by itself; a confirmed one stays."""
+    with Appliance(BIN, NO_PORT) as a:
+        before = gap_ms(a)
+        c, r = a.stream("go on", 3000)  # a stream that the change must not hurt
+        r.readline()
+        done = a.ctl("config", "apply", "sched.gap_ms=1", "sched.ttft_ms=1", "--confirm", "3s",
+                     "--why", "a bad idea")
+        begin = time.monotonic()
+        assert "back to 0 in 3 s unless confirmed" in done.stdout, done.stdout
+        assert gap_ms(a) == 1
+        health = a.ctl("show", "health", check=False)
+        assert "revision 1 awaits its confirmation" in health.stdout, health
+        refused = a.ctl("config", "apply", "sched.gap_ms=9", check=False)
+        assert refused.returncode == 1 and "awaits its confirmation" in refused.stderr, refused
+        a.until(lambda: gap_ms(a) == before, 10)
+        took = time.monotonic() - begin
+        assert 2.5 < took < 6, took
+        changes = json.loads(a.ctl("show", "changes", "-o", "json").stdout)
+        assert changes["pending"] is None and changes["revision"] == 2, changes
+        assert [r["what"] for r in changes["revisions"]] == ["expire", "apply", "start"], changes
+        assert a.total("tandem_slo_target_seconds",
+                       'slo_class="interactive",objective="tpot"') == before / 1000
+        # a confirmed one stays, and can be taken back later
+        a.ctl("config", "apply", "sched.gap_ms=321", "--confirm", "2s")
+        a.ctl("config", "confirm")
+        time.sleep(2.5)
+        assert gap_ms(a) == 321
+        a.ctl("config", "rollback")
+        assert gap_ms(a) == before
+        assert len(stream_ids(r)) > 2900
+        c.close()
+        got = [(e["who"], e["what"], e["result"]) for e in audit(a)]
+        assert got == [("uid 0", "rollback", "ok"), ("uid 0", "confirm", "ok"), ("uid 0", "apply", "ok"),
+                       ("the appliance", "expire", "ok"), ("uid 0", "apply", "refused"),
+                       ("uid 0", "apply", "ok")], got
+        with open(os.path.join(a.dir.name, "audit.jsonl"), encoding="utf-8") as f:
+            lines = [json.loads(line) for line in f]
+        assert [(e["who"], e["what"], e["result"]) for e in reversed(lines)] == got
+        assert lines[0]["why"] == "a bad idea"
+        for bad, word in ((["sched.sequences=9"], "needs a restart"), (["sched.nothing=1"], "no such key"),
+                          (["sched.gap_ms=x"], "sched.gap_ms")):
+            refused = a.ctl("config", "apply", *bad, check=False)
+            assert refused.returncode == 1 and word in refused.stderr, refused
+        assert a.ctl("config", "apply", "nonsense", "words", check=False).returncode == 2
+        diff = a.ctl("config", "diff", "sched.gap_ms=7", "sched.route=serial").stdout
+        assert "fused -> serial" in diff and f"{before} -> 7" in diff, diff
+
+
+def a_bundle_holds_no_prompt():
+    """A support bundle after traffic with a marker: it is in no file, in no spelling."""
+    with Appliance(BIN, NO_PORT) as a:
+        for i in range(3):
+            a.complete(f"{MARKER} " * (1 + 20 * i), 30, user=MARKER)
+        status, _, _ = a.post("/v1/completions", {"model": MARKER, "prompt": MARKER, MARKER: 1})
+        assert status == 404
+        a.post("/v1/completions", {"model": a.model(), "prompt": MARKER * 20000})
+        path = os.path.join(a.dir.name, "bundle.tar.gz")
+        assert a.ctl("support", "bundle", "--out", path).stdout.strip() == path
+        names = set()
+        with tarfile.open(path, "r:gz") as tar:
+            for member in tar:
+                raw = tar.extractfile(member).read()
+                names.add(os.path.basename(member.name))
+                assert raw, member.name
+                if member.name.endswith(".json"):
+                    json.load(io.BytesIO(raw))
+                for form in (MARKER, MARKER.upper(), MARKER.encode().hex(), MARKER[:8]):
+                    assert form.encode() not in raw, (member.name, form)
+        assert names == {"MANIFEST.json", "status.json", "config.json", "changes.json", "audit.json",
+                         "requests.json", "iterations.json", "metrics.txt", "journey.txt",
+                         "doctor.json"}, names
+        # the same words in nothing else that is shown or kept
+        for page in ("/status", "/metrics", "/journey", "/config", "/api/v1/requests",
+                     "/api/v1/iterations", "/api/v1/changes", "/api/v1/audit"):
+            assert MARKER.encode() not in a.get(page)[1], page
+        with open(os.path.join(a.dir.name, "flight"), "rb") as f:
+            assert MARKER.encode() not in f.read()
+        assert MARKER not in a.log()
+    gone = a.ctl("support", "bundle", "--out", "/dev/null", check=False)
+    assert gone.returncode == 4, gone
+
+
+def ask_as(a, gid, *args):
+    """tandemctl as nobody in group gid."""
+    def become():
+        os.setgroups([])
+        os.setgid(gid)
+        os.setuid(NOBODY)
+    return subprocess.run([os.path.join(a.bin, "tandemctl"), *args], capture_output=True, text=True,
+                          check=False, preexec_fn=become, timeout=30,
+                          env={**os.environ, "TANDEM_SOCKET": a.settings["control.socket"]})
+
+
+def roles_are_those_of_the_peer():
+    """viewer, operator, admin and nobody, by the groups that the kernel reports."""
+    groups = {"control.viewer_group": "mail", "control.operator_group": "news",
+              "control.admin_group": "uucp"}
+    import grp
+    gid = {role: grp.getgrnam(groups[f"control.{role}_group"]).gr_gid
+           for role in ("viewer", "operator", "admin")}
+    gid["nobody"] = NOBODY
+    may = {"show": {"viewer", "operator", "admin"}, "drain": {"operator", "admin"},
+           "undrain": {"operator", "admin"}, "apply": {"admin"}, "rollback": {"admin"},
+           "bundle": {"viewer", "operator", "admin"}}
+    words = {"show": ["show", "status"], "drain": ["drain"], "undrain": ["undrain"],
+             "apply": ["config", "apply", "sched.gap_ms=400"], "rollback": ["config", "rollback"],
+             "bundle": ["support", "bundle", "--out", "/dev/null"]}
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        with Appliance(BIN, {**NO_PORT, **groups, "control.socket": folder + "/run/ctl.sock"}) as a:
+            for what, who in may.items():
+                for role in ("nobody", "viewer", "operator", "admin"):
+                    done = ask_as(a, gid[role], *words[what])
+                    allowed = role in who
+                    assert (done.returncode == 0) == allowed, (what, role, done)
+                    if not allowed and what != "bundle":
+                        assert "this needs the role" in done.stderr, done
+            denied = [e for e in audit(a) if e["result"] == "denied"]
+            assert denied and all(e["who"] == f"uid {NOBODY}" for e in denied), denied
+            assert a.total("tandem_refusals_total", 'reason="auth"') == len(denied)
+
+
+def a_drain_refuses_and_comes_back():
+    """drain: what runs ends whole, what is new hears 503; undrain: as before."""
+    with Appliance(BIN, NO_PORT) as a:
+        c, r = a.stream("go on", 2000)
+        r.readline()
+        a.ctl("drain", "--why", "kernel update")
+        assert a.get("/ready")[0] == 503
+        status, reply, headers = a.post("/v1/completions", {"model": a.model(), "prompt": "hi"})
+        assert status == 503 and reply["error"]["code"] == "draining", (status, reply)
+        assert "retry-after" in {k.lower() for k in headers}
+        a.until(lambda: a.total("tandem_state", 'state="draining"') == 1)
+        assert "draining" in a.ctl("show", "health", check=False).stdout
+        drained = json.loads(a.ctl("show", "changes", "-o", "json").stdout)["drained"]
+        assert drained == {"by": "uid 0", "why": "kernel update"}, drained
+        assert len(stream_ids(r)) > 1900
+        c.close()
+        a.ctl("undrain")
+        a.until(lambda: a.get("/ready")[0] == 200)
+        assert len(a.complete("hi", 5)) == 5
+        done = a.ctl("show", "nothing", check=False)
+        assert done.returncode == 2 and "status" in done.stderr
+
+
+def the_web_api_wants_key_origin_and_token():
+    """POST over TCP: each of the three proofs is needed; a feed tells what happened."""
+    key = "an admin key"
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "keys")
+        with open(path, "w", encoding="ascii") as f:
+            f.write(f"ann {hashlib.sha256(key.encode()).hexdigest()}\n")
+        with Appliance(BIN, {**NO_PORT, "control.admin_keys_file": path}) as a:
+            session = json.loads(a.get("/api/v1/session")[1])
+            assert session["role"] == "viewer" and session["can_change"], session
+            all_of = {"authorization": "Bearer " + key, "x-csrf-token": session["csrf"],
+                      "origin": f"http://127.0.0.1:{PORT}", "content-type": "application/json"}
+
+            def post(path, headers, body="{}"):
+                c = a.connect(10)
+                c.request("POST", path, body, headers)
+                r = c.getresponse()
+                text = r.read()
+                c.close()
+                assert "access-control-allow-origin" not in {k.lower() for k in r.headers}
+                return r.status, text
+            for name, value in (("authorization", "Bearer no"), ("x-csrf-token", "no"),
+                                ("origin", "http://evil.example")):
+                status, text = post("/api/v1/drain", {**all_of, name: value})
+                assert status == 403, (name, status, text)
+            assert a.get("/ready")[0] == 200
+            c = a.connect(10)
+            c.request("GET", "/api/v1/stream")
+            feed = c.getresponse()
+            assert feed.headers["content-type"].startswith("text/event-stream")
+            status, text = post("/api/v1/drain", all_of, '{"why": "from the page"}')
+            assert status == 202, text
+            seen = b""
+            end = time.monotonic() + 10
+            while b'"by":"key ann","why":"from the page"' not in seen:
+                assert time.monotonic() < end, seen[-2000:]
+                seen += feed.readline()
+            c.close()
+            assert a.get("/ready")[0] == 503
+            status, text = post("/api/v1/undrain", all_of)
+            assert status == 202, text
+            # the same with tandemctl over TCP
+            a.until(lambda: a.get("/ready")[0] == 200)
+            tcp = ["--http", f"http://127.0.0.1:{PORT}"]
+            env = {k: v for k, v in os.environ.items() if k != "TANDEM_SOCKET"}
+
+            def ctl(*args):
+                return subprocess.run([os.path.join(BIN, "tandemctl"), *args, *tcp], env=env, timeout=30,
+                                      capture_output=True, text=True, check=False)
+            assert ctl("config", "apply", "sched.gap_ms=345", "--key", key).returncode == 0
+            assert gap_ms(a) == 345
+            done = ctl("config", "rollback")
+            assert done.returncode == 1 and "role admin" in done.stderr, done
+
+
+def planted_causes_are_named():
+    """One slow tile, a ring too small, a fallback storm: show status says so, and how soon."""
+    def said(a, words, seconds=70):
+        begin = time.monotonic()
+        while True:
+            text = a.ctl("show", "status", check=False).stdout
+            for line in text.splitlines():
+                if all(w in line for w in words) and "notice" not in line:
+                    return time.monotonic() - begin, line
+            assert time.monotonic() < begin + seconds, text[:2000]
+            time.sleep(0.2)
+
+    class Storm:
+        """n clients that ask again and again until the end of the with."""
+
+        def __init__(self, a, n, words):
+            self.over = threading.Event()
+            self.threads = [threading.Thread(target=self.run, args=(a, i, words)) for i in range(n)]
+
+        def run(self, a, i, words):
+            k = 0
+            while not self.over.is_set():
+                c, r = a.stream(f"{i} {k} " + "storm " * words, 8 + i % 16)
+                r.read()
+                c.close()
+                k += 1
+
+        def __enter__(self):
+            for t in self.threads:
+                t.start()
+
+        def __exit__(self, *_):
+            self.over.set()
+            for t in self.threads:
+                t.join()
+
+    with Appliance(BIN, {**NO_PORT, "sched.route": "serial"}) as a, Storm(a, 8, 60):
+        told = said(a, ["warning", "hybrid iterations were not fused", "operator"])
+        print("fallback storm: %.2f s: %s" % told)
+    with Appliance(BIN, {**NO_PORT, "sched.ring": 16}) as a:
+        # a long prompt holds the api tile, and what came meanwhile is passed on in one turn
+        with Storm(a, 100, 1), Storm(a, 2, 30000):
+            told = said(a, ["warning", "ring request was full"])
+        print("ring too small: %.2f s: %s" % told)
+    with Appliance(BIN, {**NO_PORT, "door.body_bytes": 16 << 20, "api.json_mib": 1024}) as a:
+        # an api tile that reads a prompt of 8 MiB in one turn
+        body = {"model": a.model(), "prompt": "word " * (8 << 18)}
+        thread = threading.Thread(target=lambda: a.post("/v1/completions", body))
+        thread.start()
+        told = said(a, ["warning", "tile api is slow: one turn took"])
+        print("slow tile: %.2f s: %s" % told)
+        thread.join()
+
+
+if __name__ == "__main__":
+    if os.geteuid() != 0:
+        sys.exit(77)
+    BIN = sys.argv[1]
+    globals()[sys.argv[2]]()

@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Goal: pages over the Unix socket know who asks and carry their policy;
+   a feed goes on by itself, ends with its client, and is bounded.
+   Method: raw sockets against the door of rig.h with a page of our own. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "rig.h"
+
+#include "appliance/base/atomic.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define HOST "Host: t\r\n"
+#define END  HOST "Connection: close\r\n\r\n"
+
+static rig_t *rig;
+static char folder[] = "/tmp/tdm-pages-XXXXXX", path[96];
+static uint32_t more_cnt;
+
+static size_t more(void *ctx, uint64_t *cursor, int64_t now_ns, char *buf, size_t cap) {
+    (void)ctx;
+    (void)now_ns;
+    (void)tdm_add_relaxed(&more_cnt, 1u);
+    return (size_t)snprintf(buf, cap, "data: %u\n\n", (unsigned)++*cursor);
+}
+
+static int page(void *ctx, const tdm_http1_ask_t *ask, tdm_http1_page_t *page_) {
+    static char text[1024];
+    (void)ctx;
+    if (strcmp(ask->path, "/feed") == 0) {
+        page_->content_type = TDM_CONTENT_EVENT_STREAM;
+        page_->more = more;
+        page_->more_ms = 20;
+        return 1;
+    }
+    if (strcmp(ask->path, "/who") != 0) return 0;
+    struct ucred who = {0};
+    socklen_t sz = sizeof who;
+    int rc = ask->peer_fd < 0 ? -1 : getsockopt(ask->peer_fd, SOL_SOCKET, SO_PEERCRED, &who, &sz);
+    int n = snprintf(text, sizeof text, "%s pid %d uid %d trusted %d origin %s csrf %s body %.*s\n",
+                     rc == 0 ? "unix" : "tcp", (int)who.pid, (int)who.uid, ask->is_trusted,
+                     ask->origin, ask->csrf, (int)ask->body_sz, ask->body ? ask->body : "");
+    *page_ = (tdm_http1_page_t){.status = 200,
+                                .content_type = TDM_CONTENT_HTML,
+                                .policy = "default-src 'none'",
+                                .data = text,
+                                .sz = (uint64_t)n};
+    return 1;
+}
+
+static int setup(void **state) {
+    (void)state;
+    tdm_error_t err = {0};
+    memcpy(folder + sizeof folder - 7, "XXXXXX", 6);
+    if (!mkdtemp(folder)) return -1;
+    (void)snprintf(path, sizeof path, "%s/run/ctl.sock", folder);
+    rig = rig_open_with_page(NULL, page);
+    return tdm_http1_unix_open(rig_door(rig), path, &err) == TDM_OK ? 0 : -1;
+}
+
+static int teardown(void **state) {
+    (void)state;
+    int is_idle = rig_wait_idle(rig);
+    rig_close(rig);
+    int is_left = access(path, F_OK) == 0;
+    char run[160];
+    (void)snprintf(run, sizeof run, "%s/run", folder);
+    (void)rmdir(run);
+    (void)rmdir(folder);
+    return is_idle && !is_left ? 0 : -1;
+}
+
+static int unix_connect(void) {
+    struct sockaddr_un addr = {.sun_family = AF_UNIX};
+    (void)snprintf(addr.sun_path, sizeof addr.sun_path, "%s", path);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(connect(fd, (const struct sockaddr *)&addr, sizeof addr), 0);
+    return fd;
+}
+
+static const char *unix_ask(const char *request) {
+    int fd = unix_connect();
+    client_send(fd, request);
+    const char *text = client_read(fd, NULL, NULL);
+    (void)close(fd);
+    return text;
+}
+
+static void the_kernel_says_who_asks(void **state) {
+    (void)state;
+    char want[64];
+    const char *a = unix_ask("GET /who HTTP/1.1\r\n" END);
+    (void)snprintf(want, sizeof want, "unix pid %d uid %d trusted 1", (int)getpid(), (int)getuid());
+    assert_non_null(strstr(a, want));
+    a = client_ask(rig, "GET /who HTTP/1.1\r\n" END);
+    assert_non_null(strstr(a, "tcp pid 0 uid 0 trusted 1"));
+}
+
+static void a_page_hears_headers_and_body(void **state) {
+    (void)state;
+    const char *a = unix_ask("POST /who HTTP/1.1\r\nOrigin: http://o\r\nX-CSRF-Token: abc\r\n"
+                             "Content-Length: 5\r\n" END "hello");
+    assert_non_null(strstr(a, "origin http://o csrf abc body hello"));
+    assert_non_null(strstr(a, "Content-Security-Policy: default-src 'none'\r\n"));
+    assert_non_null(strstr(a, "X-Frame-Options: DENY\r\n"));
+    assert_non_null(strstr(a, "Content-Type: text/html; charset=utf-8\r\n"));
+    assert_null(strstr(a, "Access-Control-Allow-Origin"));
+}
+
+/* The API itself is there as well, as over TCP. */
+static void the_api_answers_over_it(void **state) {
+    (void)state;
+    const char *a = unix_ask("POST /echo HTTP/1.1\r\nContent-Length: 5\r\n" END "hello");
+    assert_non_null(strstr(a, "\r\n\r\nhello"));
+    a = unix_ask("GET /stream?3,10 HTTP/1.1\r\n" END);
+    assert_non_null(strstr(a, "data: 2"));
+}
+
+static void connections_over_it_are_bounded(void **state) {
+    (void)state;
+    int fd[24];
+    uint64_t before = rig_counter(rig, TDM_METRIC_connections_refused_total, TDM_LABEL_DOOR_http1);
+    for (size_t i = 0; i < 24; i++) fd[i] = unix_connect();
+    for (int i = 0; i < 200; i++) {
+        if (rig_counter(rig, TDM_METRIC_connections_refused_total, TDM_LABEL_DOOR_http1) ==
+            before + 8)
+            break;
+        sleep_us(10000);
+    }
+    assert_int_equal(rig_counter(rig, TDM_METRIC_connections_refused_total, TDM_LABEL_DOOR_http1),
+                     before + 8);
+    for (size_t i = 0; i < 24; i++) (void)close(fd[i]);
+    const char *a = ""; /* places come back */
+    for (int i = 0; i < 100 && !strstr(a, "unix pid"); i++) {
+        sleep_us(20000);
+        a = unix_ask("GET /who HTTP/1.1\r\n" END);
+    }
+    assert_non_null(strstr(a, "unix pid"));
+}
+
+static void a_name_is_taken_over_from_the_dead_only(void **state) {
+    (void)state;
+    tdm_error_t err = {0};
+    rig_t *other = rig_open_with_page(NULL, page);
+    assert_int_equal(tdm_http1_unix_open(rig_door(other), path, &err), TDM_ERR_FULL);
+    assert_non_null(strstr(err.text, "another process"));
+    char dead[96];
+    (void)snprintf(dead, sizeof dead, "%s/run/dead", folder);
+    struct sockaddr_un addr = {.sun_family = AF_UNIX};
+    (void)snprintf(addr.sun_path, sizeof addr.sun_path, "%s", dead);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(fd, (const struct sockaddr *)&addr, sizeof addr), 0);
+    (void)close(fd); /* the name stays */
+    assert_int_equal(tdm_http1_unix_open(rig_door(other), dead, &err), TDM_OK);
+    rig_close(other);
+    assert_int_not_equal(access(dead, F_OK), 0);
+}
+
+/* --- feeds ---------------------------------------------------------------- */
+
+static void a_feed_goes_on(void **state) {
+    (void)state;
+    int fd = client_connect(rig);
+    client_send(fd, "GET /feed HTTP/1.1\r\n" END);
+    const char *a = client_read(fd, "data: 5\n", NULL);
+    assert_non_null(strstr(a, "data: 1\n\n"));
+    assert_non_null(strstr(a, "data: 5\n\n"));
+    (void)close(fd);
+    uint32_t seen = 0; /* nobody asks for more once the client has left */
+    for (int i = 0; i < 50; i++) {
+        seen = tdm_load_relaxed(&more_cnt);
+        sleep_us(100000);
+        if (tdm_load_relaxed(&more_cnt) == seen) break;
+    }
+    assert_int_equal(tdm_load_relaxed(&more_cnt), seen);
+}
+
+static void feeds_are_bounded(void **state) {
+    (void)state;
+    int fd[TDM_HTTP1_FEED_CNT_MAX];
+    for (size_t i = 0; i < TDM_HTTP1_FEED_CNT_MAX; i++) {
+        fd[i] = client_connect(rig);
+        client_send(fd[i], "GET /feed HTTP/1.1\r\n" END);
+        assert_non_null(strstr(client_read(fd[i], "data: 1\n", NULL), "200 OK"));
+    }
+    const char *a = client_ask(rig, "GET /feed HTTP/1.1\r\n" END);
+    assert_non_null(strstr(a, "503 "));
+    assert_non_null(strstr(a, "exchange_limit"));
+    for (size_t i = 0; i < TDM_HTTP1_FEED_CNT_MAX; i++) (void)close(fd[i]);
+    for (int i = 0; i < 100 && !strstr(a, "data: 1\n"); i++) {
+        sleep_us(20000);
+        int last = client_connect(rig);
+        client_send(last, "GET /feed HTTP/1.1\r\n" END);
+        a = client_read(last, "\n\n", NULL);
+        (void)close(last);
+    }
+    assert_non_null(strstr(a, "data: 1\n"));
+}
+
+/* The door closes with a feed under way. */
+static void closing_ends_a_feed(void **state) {
+    (void)state;
+    rig_t *other = rig_open_with_page(NULL, page);
+    int fd = client_connect(other);
+    client_send(fd, "GET /feed HTTP/1.1\r\n" END);
+    (void)client_read(fd, "data: 1\n", NULL);
+    rig_close(other);
+    char byte[4096];
+    while (read(fd, byte, sizeof byte) > 0) {
+    }
+    (void)close(fd);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+        T(the_kernel_says_who_asks),
+        T(a_page_hears_headers_and_body),
+        T(the_api_answers_over_it),
+        T(connections_over_it_are_bounded),
+        T(a_name_is_taken_over_from_the_dead_only),
+        T(a_feed_goes_on),
+        T(feeds_are_bounded),
+        T(closing_ends_a_feed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
