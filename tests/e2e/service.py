@@ -4,8 +4,11 @@
 
 A datagram socket plays the service manager; exit 77 where root lacks."""
 import os
+import re
+import shutil
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 import time
@@ -73,6 +76,102 @@ def a_service_manager_is_told():
     finally:
         manager.socket.close()
         manager.dir.cleanup()
+
+
+def filtered(unit):
+    """The system calls that a unit's SystemCallFilter= lines allow."""
+    sets, group = {}, None
+    text = subprocess.run(["systemd-analyze", "syscall-filter", "--no-pager"], capture_output=True,
+                          text=True, check=True).stdout
+    for line in text.splitlines():
+        if line.startswith("@"):
+            group = sets.setdefault(line.strip(), set())
+        elif re.match(r"    [@\w]", line) and group is not None:
+            group.add(line.strip())
+
+    def members(name):
+        if not name.startswith("@"):
+            return {name}
+        return set().union(*(members(m) for m in sets[name]))
+
+    allowed = set()
+    with open(unit, encoding="utf-8") as f:
+        for line in re.findall(r"(?m)^SystemCallFilter=(.*)$", f.read()):
+            for name in line.lstrip("~").split():
+                allowed = allowed - members(name) if line.startswith("~") else allowed | members(name)
+    return allowed | members("@default")
+
+
+class Sandboxed(Appliance):
+    """As tandemd.service runs it: an ordinary user, no capability but those named, no way to gain
+    one; strace notes each system call of tandemd and of tandem-exec."""
+
+    def __init__(self, settings, caps):
+        super().__init__(BIN, settings)
+        os.chmod(self.dir.name, 0o777)
+        for name in ("tandemd", "tandem-exec"):  # the build may lie where only root may look
+            shutil.copy(os.path.join(BIN, name), self.dir.name)
+        self.calls_path = os.path.join(self.dir.name, "calls")
+        self.caps = caps
+        os.environ["RUNTIME_DIRECTORY"] = self.dir.name
+
+    def command(self):
+        keep = ",".join(["-all"] + ["+" + c for c in self.caps])
+        own = [os.path.join(self.dir.name, "tandemd"), *super().command()[1:]]
+        return ["strace", "-f", "--quiet=all", "-o", self.calls_path, "setpriv",
+                "--reuid=65534", "--regid=65534", "--clear-groups", f"--inh-caps={keep}",
+                f"--ambient-caps={keep}", f"--bounding-set={keep}", "--no-new-privs", *own]
+
+    def daemon(self):
+        children = f"/proc/{self.process.pid}/task/{self.process.pid}/children"
+        with open(children, encoding="ascii") as f:
+            return int(f.read().split()[0])
+
+    def calls(self):
+        """Names of the calls made from the start of tandemd on that the kernel did not refuse: DPDK
+        asks for port I/O, which old virtio devices want, and goes on without."""
+        with open(self.calls_path, encoding="utf-8", errors="replace") as f:
+            text = f.read()
+        begin = re.search(r'execve\("[^"]*/tandemd"', text)
+        assert begin, text[:400]
+        text = re.sub(r"(?m)^\d+ +iopl\(\w+\) += -1 .*$", "", text[begin.start():])
+        return set(re.findall(r"(?m)^\d+ +(\w+)\(", text))
+
+
+def the_sandbox_of_the_unit_is_enough():
+    """No capability for HTTP/1.1 alone, CAP_NET_ADMIN for a TAP port; all system calls of a start,
+    requests, a reload, an executor's death and a stop are among those that the unit allows."""
+    if not shutil.which("strace") or not shutil.which("systemd-analyze"):
+        print("needs strace and systemd-analyze")
+        sys.exit(77)
+    unit = os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                        "../../deploy/systemd/tandemd.service")
+    allowed = filtered(unit)
+    assert "read" in allowed and "sched_setaffinity" in allowed and "reboot" not in allowed
+    for settings, caps in (({"port.kind": "none"}, []), ({}, ["net_admin"])):
+        a = Sandboxed(settings, caps)
+        with a:
+            want = a.complete("hello", 8)
+            if caps:
+                assert a.generate_h3("hello", 8) == want[:8]
+            pid = a.daemon()
+            with open(f"/proc/{pid}/status", encoding="ascii") as f:
+                status = f.read()
+            assert re.search(r"(?m)^NoNewPrivs:\t1$", status) and "Uid:\t65534" in status, status
+            os.kill(pid, signal.SIGHUP)
+            a.until(lambda: a.total("tandem_config_revision") == 1)
+            with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as f:
+                os.kill(int(f.read().split()[0]), signal.SIGKILL)
+            a.until(lambda: a.total("tandem_executor_epoch") == 2, 20)
+            a.wait_ready()
+            assert a.complete("hello", 8) == want
+            os.kill(pid, signal.SIGTERM)
+            assert a.process.wait(30) == 0, a.log()
+            calls = a.calls()
+        assert len(calls) > 40, calls
+        print(f"{len(calls)} system calls with {caps}: not in the unit's filter: "
+              f"{sorted(calls - allowed) or 'none'}")
+        assert not calls - allowed
 
 
 def main():
