@@ -140,6 +140,12 @@ static int is_before(const head_t *a, const head_t *b) {
 static head_t head_of(const tdm_sched_t *s, tdm_draft_t *d, uint32_t queue, uint32_t *cursor) {
     head_t none = {.queue = TDM_QUEUE_CNT};
     *cursor = next_head(s, d, *cursor);
+    /* who holds a row ran before, and so stands before all that never did */
+    while (*cursor != TDM_SEQ_NONE && s->seq[*cursor].is_returned &&
+           tdm_draft_lacks_row(s, &s->seq[*cursor])) {
+        d->blocked[queue] = TDM_CAP_slots;
+        *cursor = next_head(s, d, s->seq[*cursor].next);
+    }
     if (*cursor == TDM_SEQ_NONE) return none;
     const tdm_seq_t *q = &s->seq[*cursor];
     int is_waiting = q->state == TDM_SEQ_WAITING;

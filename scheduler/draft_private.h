@@ -69,6 +69,12 @@ static inline int tdm_draft_is_skipped(const tdm_draft_t *d, uint32_t slot) {
     return (int)(d->skip[slot / 64u] >> slot % 64u & 1u);
 }
 
+/* tdm_draft_lacks_row: it waits, and every row for output tokens is held by
+   others, of which some wait too. */
+static inline int tdm_draft_lacks_row(const tdm_sched_t *s, const tdm_seq_t *q) {
+    return s->tape.free_cnt == 0 && q->state == TDM_SEQ_WAITING && q->row == TDM_TAPE_NONE;
+}
+
 /* tdm_draft_predict is the time that the policy expects of a load. */
 int64_t tdm_draft_predict(const tdm_sched_t *s, tdm_route_t both, const tdm_load_t *load);
 

@@ -10,7 +10,9 @@ uint32_t tdm_draft_ward(const tdm_sched_t *s) {
         uint32_t idx = tdm_order_first_waiting(&s->queues, s->seq, i);
         if (idx == TDM_SEQ_NONE || s->now_ns - s->seq[idx].accepted_ns <= s->live.bypass_ns)
             continue;
-        if (s->rebuilt_cnt > 0 && !s->seq[idx].is_returned) continue; /* it may not start yet */
+        /* for one that may not start yet nobody is held up */
+        if (s->rebuilt_cnt > 0 && !s->seq[idx].is_returned) continue;
+        if (tdm_draft_lacks_row(s, &s->seq[idx])) continue;
         if (ward == TDM_SEQ_NONE || s->seq[idx].order < s->seq[ward].order) ward = idx;
     }
     return ward;
@@ -20,7 +22,7 @@ tdm_reason_t tdm_draft_bar(const tdm_sched_t *s, const tdm_draft_t *d, uint32_t 
     const tdm_seq_t *q = &s->seq[idx];
     if (s->rebuilt_cnt > 0 && !q->is_returned) return TDM_CAP_recovering;
     if (s->kv.slot_free_cnt == 0) return TDM_CAP_slots;
-    if (q->row == TDM_TAPE_NONE && s->tape.free_cnt == 0) return TDM_CAP_slots;
+    if (tdm_draft_lacks_row(s, q)) return TDM_CAP_slots;
     if (s->heir != TDM_SEQ_NONE ? s->heir != idx : d->ward != TDM_SEQ_NONE && d->ward != idx)
         return TDM_CAP_kv_pages;
     if (!tdm_kv_can_open(&s->kv, tdm_sched_need(q->prompt_cnt, q->output_max)))

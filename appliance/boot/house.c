@@ -209,6 +209,7 @@ static tdm_status_t start_tiles(tdm_house_t *h, tdm_error_t *err) {
     tdm_status_t st = pin_tiles(h, err);
     if (st != TDM_OK) return st;
     tile_set(h, &h->sched_thread, &h->channel.sched_bell, -1);
+    heard(&h->sched_thread);
     st = tdm_tile_start(&h->sched_thread, err);
     for (uint32_t k = 0; st == TDM_OK && k < h->wires.api_cnt; k++) {
         tile_set(h, &h->api_thread[k], &h->wires.api_bell[k], -1);
@@ -265,6 +266,7 @@ tdm_status_t tdm_house_open(tdm_house_t *h, const tdm_config_t *config, tdm_chan
     tdm_poller_init(&h->mgmt_loop.poller, TDM_POLL_ADAPTIVE,
                     &h->wires.door_bell[h->wires.door_cnt - 1], tdm_http1_fd(h->http1),
                     h->start_ns);
+    heard(&h->mgmt_loop);
     tdm_log(TDM_LOG_INFO, "boot", "poll %s, %u cores: %u api tile%s, scheduler%s, %u SM threads",
             h->sizing.poll_mode == TDM_POLL_BUSY ? "busy" : "adaptive", h->machine.core_cnt,
             h->wires.api_cnt, h->wires.api_cnt > 1 ? "s" : "", h->net ? ", net tile" : "",

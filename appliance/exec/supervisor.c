@@ -112,6 +112,7 @@ static void ended(tdm_supervisor_t *s, int64_t now_ns) {
     int64_t pause = s->config.pause_ns << TDM_MIN(deaths, 10u);
     s->resume_ns = now_ns + TDM_MIN(pause, 5 * TDM_NS_PER_S);
     tdm_store_release(&s->life->epoch, 0u); /* L1: pairs with the tile's acquire */
+    tdm_doorbell_ring(&s->channel->sched_bell);
     s->state = TDM_SUPERVISOR_ENDING;
     if (!s->is_stopping) tdm_log(TDM_LOG_WARN, "exec", "%s", s->last.text);
 }
@@ -126,6 +127,7 @@ static void poll_loading(tdm_supervisor_t *s, int64_t now_ns) {
     } else if (head_state(s) == TDM_EXEC_READY) {
         s->state = TDM_SUPERVISOR_SERVING;
         tdm_store_release(&s->life->epoch, s->epoch); /* L1: pairs with the tile's acquire */
+        tdm_doorbell_ring(&s->channel->sched_bell);
     }
 }
 

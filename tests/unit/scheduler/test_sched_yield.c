@@ -129,6 +129,40 @@ static void pages_are_given_up_too_and_only_where_that_is_enough(void **state) {
     assert_int_equal(world_stats(&w)->evict_cnt, 0);
 }
 
+/* Every row for output tokens is held by somebody who waits again: who
+   never ran cannot start, however long it has waited, and holds up nobody
+   who can. */
+static void the_longest_waiting_holds_up_nobody_where_rows_have_run_out(void **state) {
+    (void)state;
+    for (uint32_t bypass = 0; bypass < 2; bypass++) {
+        tdm_sched_sizes_t sizes = world_sizes();
+        tdm_sched_live_t live = world_live();
+        sizes.seq_max = 1;
+        sizes.page_cnt = 64;
+        live.evict_max = 2;
+        live.token_max = 64;
+        live.class_of[0].ttft_ns = live.class_of[2].ttft_ns = 60 * MS;
+        live.bypass_ns = bypass ? MS : 3600 * TDM_NS_PER_S;
+        world_close(&w);
+        world_open(&w, 5, &sizes, &live);
+        uint32_t first = ask(900, 20, 3); /* a long prompt: it has sent nothing when it yields */
+        turns(1);
+        ask(20, 600, 2);
+        for (uint32_t i = 0; i < 50 && world_stats(&w)->evict_cnt < 1; i++) world_turn(&w);
+        assert_int_equal(world_stats(&w)->output_tokens, 0);
+        turns(5);
+        ask(20, 600, 0);
+        for (uint32_t i = 0; i < 50 && world_stats(&w)->evict_cnt < 2; i++) world_turn(&w);
+        turns(5);
+        assert_int_equal(world_stats(&w)->evict_cnt, 2);
+        ask(20, 5, 3);
+        world_kill(&w);
+        world_up(&w);
+        all_whole(4);
+        assert_true(w.end[first].end_ns > 0);
+    }
+}
+
 static void with_room_for_all_nobody_gives_up_anything(void **state) {
     (void)state;
     open_world(8, 64, 1);
@@ -198,6 +232,7 @@ int main(void) {
         CASE(a_place_is_given_up_so_many_times_and_not_at_all_where_off),
         CASE(who_gave_up_goes_on_before_all_that_came_later),
         CASE(pages_are_given_up_too_and_only_where_that_is_enough),
+        CASE(the_longest_waiting_holds_up_nobody_where_rows_have_run_out),
         CASE(with_room_for_all_nobody_gives_up_anything),
         CASE(a_death_while_places_change_hands_changes_no_token),
         CASE(long_promises_sit_turns_out_for_a_short_one),
