@@ -134,8 +134,9 @@ def cell(value, serial):
 
 def forced_table(points, peers, out):
     out("| point | prefill: us, TFLOP/s | decode: us, TB/s | serial | streams p-d | d-p | fused, 95 % "
-        "| / max | / sum | coloc, overlap | waves | GHz | FI serial | FI POD | best peer serial |")
-    out("|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|")
+        "| / max | / sum | coloc, overlap | waves | GHz | FI serial | FI POD | best peer serial | "
+        "FA3 serial |")
+    out("|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|")
     for p in points:
         s, f, w = us(p, "serial"), us(p, "fused"), p["ways"]["fused"]
         most, total = bounds(p)
@@ -147,6 +148,8 @@ def forced_table(points, peers, out):
                f"{w['waves'][0]:.1f}, {w['waves'][1]:.1f}", f"{w['ghz']:.2f}"]
         for (value, mark), mine in ((peers.serial(p), s), (peers.pod(p), f), (peers.any_serial(p), f)):
             row.append(f"{value:.0f} ({value / mine:.2f}){mark}" if value else "–")
+        fa3 = p["ref"]["fa3_serial"]  # its package is in no registry that a run could take it from
+        row.append(f"{fa3:.0f} ({fa3 / f:.2f}) ref" if fa3 else "–")
         out("| " + " | ".join(row) + " |")
     out("")
 

@@ -67,14 +67,15 @@ def output(*cmd):
         return ""
 
 
-def image_hash(program):
+def image_hash(program, variant):
     """Of the machine code of the kernels that are measured, by function."""
+    kernel = "hop_kernel" if variant == "3" else "pod_kernel"
     sass, name = {}, None
     for line in output("cuobjdump", "-sass", program).splitlines():
         got = re.match(r"\s*Function : (\S+)", line)
         if got:
             name = got.group(1)
-        elif name and "/*" in line and ("pod_kernel" in name or "hopper" in name):
+        elif name and "/*" in line and kernel in name:
             if "nv_bfloat16" in name and "Li128E" in name:
                 sass.setdefault(name, hashlib.sha256()).update(line.strip().encode())
     text = "".join(f"{n} {h.hexdigest()}\n" for n, h in sorted(sass.items()))
@@ -86,7 +87,7 @@ def run_row(program, args):
                  "temperature.gpu", "--format=csv,noheader").strip().split(", ")
     git = output("git", "-C", HERE, "rev-parse", "--short", "HEAD").strip()
     return {"row": "run", "date": datetime.date.today().isoformat(), "commit": args.commit or git,
-            "image": image_hash(program), "gpu": smi}
+            "image": image_hash(program, args.variant), "gpu": smi}
 
 
 class Out:
