@@ -188,15 +188,17 @@ enum MHD_Result tdm_http1_refuse(request_t *r, connection_t *conn, tdm_reason_t 
 }
 
 /* The library's parser answers what is no HTTP by itself and says so in a
-   message alone ("... (HTTP response code is 400 ..."): counted here, and
-   in no other place.  Its other messages are about clients that left. */
+   message alone, "... (HTTP response code is %u ...)" with the code first
+   among its values (libmicrohttpd 0.9.75, connection.c): counted here, and
+   in no other place.  The format tells, not the text, which may hold a
+   client's words.  Its other messages are about clients that left. */
 void tdm_http1_log(void *cls, const char *format, va_list args) {
+    static const char known[] = "HTTP response code is %u";
     tdm_http1_t *d = cls;
-    char text[256];
-    unsigned status = 0;
-    (void)vsnprintf(text, sizeof text, format, args);
-    const char *mark = strstr(text, "HTTP response code is ");
-    if (!mark || sscanf(mark, "HTTP response code is %u", &status) != 1) return;
+    const char *mark = strstr(format, known), *value = strchr(format, '%');
+    if (!mark || value != mark + sizeof known - 3u) return;
+    unsigned status = va_arg(args, unsigned);
+    if (status < 400 || status > 599) return;
     tdm_reason_t reason = status == 431 || status == 414 ? TDM_REFUSE_header_too_large
                           : status == 413                ? TDM_REFUSE_body_too_large
                           : status >= 500                ? TDM_REFUSE_internal

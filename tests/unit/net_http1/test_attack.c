@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "net/http1/http1_private.h"
 #include "rig.h"
 
 #include "appliance/base/atomic.h"
@@ -140,6 +141,40 @@ static void survive(const char *head) {
            (long long)health_ms, (long long)metrics_ms, (unsigned long long)d.begun, DRIPPERS);
     assert_true(health_ms < 1000 && metrics_ms < 1000);
     assert_true(refused_connections() > 0);
+}
+
+/* say is the library with a message. */
+static void say(const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    tdm_http1_log(rig_door(rig), format, args);
+    va_end(args);
+}
+
+static uint64_t responses(void) {
+    uint64_t sum = 0;
+    for (uint32_t k = 0; k <= TDM_LABEL_CODE_5xx; k++)
+        sum += rig_counter(rig, TDM_METRIC_http_responses_total,
+                           tdm_series2(TDM_METRIC_http_responses_total, TDM_LABEL_DOOR_http1, k));
+    return sum;
+}
+
+/* The library's message about a client that left holds the path it asked
+   for.  A status in there is no status: it once ended the process. */
+static void the_words_of_a_client_are_no_status(void **state) {
+    (void)state;
+    rig = rig_open(NULL);
+    say("Failed to send the response headers for the request for `%s'. Error: %s\n",
+        "/HTTP response code is 999999", "gone");
+    say("%s (HTTP response code is %u ('%s')).\n", "HTTP response code is 400", 400u, "x");
+    say("HTTP response code is 400\n");
+    for (unsigned status = 0; status < 400; status += 50)
+        say("(HTTP response code is %u ('%s'))\n", status, "x");
+    say("(HTTP response code is %u ('%s'))\n", 999999u, "x");
+    assert_int_equal(responses(), 0);
+    say("Error processing request (HTTP response code is %u ('%s')). Closing connection.\n", 431u,
+        "HTTP response code is 999999");
+    assert_int_equal(responses(), 1);
 }
 
 static void dripping_headers_do_not_lock_others_out(void **state) {
@@ -346,6 +381,7 @@ static void nothing_is_smuggled_behind_a_body(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        CASE(the_words_of_a_client_are_no_status),
         CASE(dripping_headers_do_not_lock_others_out),
         CASE(silent_connections_do_not_lock_others_out),
         CASE(a_house_full_of_exchanges_shows_its_health),
