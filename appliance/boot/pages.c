@@ -25,12 +25,16 @@ tdm_status_t tdm_pages_open(tdm_pages_t *p, const tdm_wires_t *wires, const tdm_
     p->text = malloc(p->cap);
     p->gz = malloc(p->cap);
     p->past = calloc(TDM_PAGES_PAST, sizeof *p->past);
-    if (p->text && p->gz && p->past) return TDM_OK;
+    if (p->text && p->gz && p->past) {
+        tdm_web_open(&p->web, config->control_chart);
+        return TDM_OK;
+    }
     tdm_pages_close(p);
     return tdm_error_set(err, TDM_ERR_NOMEM, "no memory for the pages of the management port");
 }
 
 void tdm_pages_close(tdm_pages_t *p) {
+    tdm_web_close(&p->web);
     free(p->text);
     free(p->gz);
     free(p->past);
@@ -288,7 +292,7 @@ static int stream(tdm_pages_t *p, tdm_http1_page_t *page) {
 
 int tdm_pages_answer(void *ctx, const tdm_http1_ask_t *ask, tdm_http1_page_t *page) {
     tdm_pages_t *p = ctx;
-    if (tdm_console_answer(p->console, ask, page)) return 1;
+    if (tdm_console_answer(p->console, ask, page) || tdm_web_answer(&p->web, ask, page)) return 1;
     uint32_t which = page_of(ask->path);
     if (which == PAGE_NONE || ask->method == TDM_METHOD_POST) return 0;
     if (!may_look(p, ask, page)) return 1;

@@ -25,6 +25,7 @@
 #include "appliance/boot/wires.h"
 #include "appliance/config/config.h"
 #include "appliance/control/console.h"
+#include "appliance/web/web.h"
 #include "net/http1/http1.h"
 #include "telemetry/read/render.h"
 
@@ -42,6 +43,7 @@ typedef struct tdm_pages {
     const tdm_wires_t *wires;
     const tdm_config_t *config;
     tdm_console_t *console; /* who may, and its own pages */
+    tdm_web_t web;          /* /ui: open to whoever reaches the door, it holds no data */
     const char *model_name; /* served */
     const void *flight;     /* the recorder's memory; NULL: none */
     int64_t start_ns;

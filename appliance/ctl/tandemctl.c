@@ -13,6 +13,7 @@
 #include "appliance/ctl/profile.h"
 #include "appliance/ctl/replay.h"
 #include "appliance/ctl/show.h"
+#include "appliance/ctl/top.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -44,6 +45,9 @@ static int generate(int argc, char **argv) {
 }
 static int show(int argc, char **argv) {
     return with_options(argc, argv, tdm_show);
+}
+static int top(int argc, char **argv) {
+    return with_options(argc, argv, tdm_ctl_top);
 }
 static int wait_ready(int argc, char **argv) {
     return with_options(argc, argv, tdm_wait_ready);
@@ -91,6 +95,7 @@ static const tdm_ctl_command_t command[] = {
      "show WHAT         status, health, slo, scheduler, attention, fallbacks, drops, rings,\n"
      "                    tiles, kv, requests, gpu, power, flight, journey, metrics, config,\n"
      "                    changes, audit, models or version"},
+    {"top", top, "", "top               all of it on a whole terminal, live"},
     {"wait", wait_ready, "", "wait              until the appliance is ready"},
     {"config", config, "show diff apply confirm rollback",
      "config VERB       the live keys: show, diff CANDIDATE, apply CANDIDATE [--confirm T],\n"

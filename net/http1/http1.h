@@ -88,6 +88,7 @@ typedef struct tdm_http1_page {
     uint64_t sz;
     const char *policy;      /* Content-Security-Policy, with the other headers of a page for
                                 people; NULL: none */
+    const char *location;    /* NULL: none */
     tdm_http1_more_fn *more; /* not NULL: no data, but an answer that goes on */
     void *more_ctx;
 } tdm_http1_page_t;

@@ -274,6 +274,7 @@ int tdm_http1_local(request_t *r, connection_t *conn, enum MHD_Result *result) {
     add_common(response, page.content_type);
     if (page.is_gzip) add(response, "Content-Encoding", "gzip");
     if (page.policy) add_policy(response, page.policy);
+    if (page.location) add(response, "Location", page.location);
     if (page.status == 401) {
         add(response, "WWW-Authenticate", "Bearer");
         tdm_count(wires->block, TDM_METRIC_refusals_total, tdm_label_reason(TDM_REFUSE_auth), 1);

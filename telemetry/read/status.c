@@ -74,7 +74,8 @@ static void requests(page_t *p) {
     close(p);
 }
 
-static void latency(page_t *p) {
+/* latency writes what happened since before; NULL: since start. */
+static void latency(page_t *p, const char *key, const tdm_snapshot_t *before) {
     static const struct {
         const char *key;
         tdm_metric_t metric;
@@ -83,10 +84,10 @@ static void latency(page_t *p) {
                {"e2e_ms", TDM_METRIC_e2e_seconds},
                {"queue_ms", TDM_METRIC_queue_seconds},
                {"iteration_ms", TDM_METRIC_iteration_seconds}};
-    open(p, "latency");
+    open(p, key);
     for (uint32_t i = 0; i < TDM_COUNT_OF(row); i++) {
         tdm_histogram_t h;
-        tdm_histogram_between(&h, NULL, p->s, row[i].metric);
+        tdm_histogram_between(&h, before, p->s, row[i].metric);
         open(p, row[i].key);
         number(p, "count", h.cnt);
         in_ms(p, "mean", h.cnt ? h.sum / h.cnt : 0);
@@ -244,7 +245,8 @@ tdm_status_t tdm_status_json(const tdm_snapshot_t *before, const tdm_snapshot_t 
     requests(p);
     list(p, "slo", TDM_LABEL_CNT_SLO_CLASS * TDM_LABEL_CNT_OBJECTIVE, slo);
     by_label(p, "tokens", TDM_METRIC_tokens_total, TDM_SET_TOKEN, 0);
-    latency(p);
+    latency(p, "latency", NULL);
+    latency(p, "recent", before);
     attention(p);
     time_share(p);
     list(p, "rings", TDM_LABEL_CNT_RING, ring);

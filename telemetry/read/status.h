@@ -7,14 +7,15 @@
 
      {"tandem": {facts}, "state": "ready", "uptime_s": 12.3,
       "revision": 0, "confirm_s": 0, "window_s": 10.0, "findings": [{gravity, cause, text}],
-      "requests": {...}, "slo": [...], "tokens": {...}, "latency": {...},
+      "requests": {...}, "slo": [...], "tokens": {...}, "latency": {...}, "recent": {...},
       "iterations": {...}, "vcta": {...}, "kv": {...}, "time": {...},
       "rings": [...], "tiles": [...], "net": {...}, "gpu": {...},
       "power": {...}, "refusals": {...}, "fallbacks": {...},
       "faults": {...}, "flight": {...}, "journey": {...}}
 
    Findings (telemetry/read/diagnose.h) are of the last window_s seconds;
-   counts are since start.  Objects keyed by reason hold only reasons that
+   counts and latency are since
+   start, recent is the latency of that window.  Objects keyed by reason hold only reasons that
    happened.  Times are milliseconds, quantiles estimated from the
    histograms since start; null: the device does not tell. */
 

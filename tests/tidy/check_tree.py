@@ -29,6 +29,7 @@ PRIVATE = [
     (r"<hugetlbfs", {"base"}),
     (r"<pcre2", {"tokenizer"}),
     (r"<jansson", {"api", "config", "control", "ctl", "model", "profile", "tokenizer"}),
+    (r"<n?curses", {"ctl"}),
     (r"<gnutls/", {"api", "net_quic", "net_client"}),
 ]
 

@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+// The console: panels made once, fed by the stream of server-sent events.
+"use strict";
+
+(() => {
+  const { element, table, Lines } = draw;
+  const by = (id) => document.getElementById(id);
+  let status = null, before = null;
+  const iterations = [], heat = [];
+
+  // --- panels, in their order -----------------------------------------------
+  // Each has the query of Prometheus that it equals.
+  const panels = [];
+
+  function panel(title, queries, isWide) {
+    const s = element("section", undefined, isWide ? "wide" : "");
+    const h = element("h2", (panels.length + 1) + " " + title);
+    h.id = "panel" + (panels.length + 1);
+    s.setAttribute("aria-labelledby", h.id);
+    const body = element("div"), more = element("details");
+    more.append(element("summary", "PromQL"));
+    for (const q of queries) more.append(element("code", q), element("br"));
+    s.append(h, body, more);
+    by("panels").append(s);
+    panels.push(s);
+    return body;
+  }
+
+  function plot(body) {
+    const p = element("div", undefined, "plot");
+    body.append(p);
+    return p;
+  }
+
+  function picture(body, label) {
+    const canvas = element("canvas");
+    canvas.setAttribute("role", "img");
+    canvas.setAttribute("aria-label", label);
+    plot(body).append(canvas);
+    return canvas;
+  }
+
+  function space(body) {
+    const d = element("div", undefined, "scroll");
+    body.append(d);
+    return d;
+  }
+
+  let b = panel("promises kept, and error budget burnt", [
+    'sum by (slo_class) (rate(tandem_slo_requests_total{objective="all",result="met"}[1m])) / sum by (slo_class) (rate(tandem_slo_requests_total{objective="all"}[1m]))',
+    'sum by (slo_class) (rate(tandem_slo_requests_total{objective="all",result="missed"}[1m])) / sum by (slo_class) (rate(tandem_slo_requests_total{objective="all"}[1m])) / 0.01']);
+  const sloTable = space(b), slo = new Lines(plot(b), "share of streams that kept all promises, by class", { max: 1 });
+  b = panel("time to first token and gaps, with what is promised", [
+    "histogram_quantile(0.5, sum by (le) (rate(tandem_ttft_seconds_bucket[15s])))",
+    "histogram_quantile(0.99, sum by (le) (rate(tandem_ttft_seconds_bucket[15s])))",
+    "histogram_quantile(0.99, sum by (le) (rate(tandem_itl_seconds_bucket[15s])))",
+    "max by (slo_class, objective) (tandem_slo_target_seconds)"]);
+  const ttft = new Lines(plot(b), "time to first token, milliseconds");
+  const itl = new Lines(plot(b), "gap between tokens, milliseconds");
+  b = panel("iterations", ["rate(tandem_iterations_total[1m])", "rate(tandem_iteration_seconds_sum[1m]) / rate(tandem_iteration_seconds_count[1m])"], true);
+  const laneCanvas = picture(b, "the newest iterations: height is time, letter is the path");
+  const laneText = element("p", "F fused, S serial, 2 streams, p prefill only, d decode only, X lost, ! a token came late", "dim");
+  b.append(laneText);
+  b = panel("fused share, and why not", [
+    'sum(rate(tandem_hybrid_iterations_total{outcome="fused"}[1m])) / sum(rate(tandem_hybrid_iterations_total[1m]))',
+    "sum by (reason) (rate(tandem_fallbacks_total[1m]))"]);
+  const fused = new Lines(plot(b), "share of hybrid iterations that were fused", { max: 1 });
+  const fallbacks = new Lines(plot(b), "fallbacks a second, by reason", { stacked: true });
+  b = panel("virtual CTAs: decode share of fused iterations", [
+    "sum by (le) (rate(tandem_vcta_decode_share_bucket[1m]))",
+    "sum by (op) (rate(tandem_vcta_total[1m]))"]);
+  const heatCanvas = picture(b, "decode share of virtual CTAs over time");
+  const vctaText = element("p", "", "dim");
+  b.append(vctaText);
+  b = panel("where the time of iterations goes", [
+    "sum(rate(tandem_attention_seconds_total[1m])) / sum(rate(tandem_iteration_seconds_sum[1m]))",
+    "rate(tandem_sampling_seconds_total[1m])"]);
+  const time = new Lines(plot(b), "share of iteration time", { stacked: true, max: 1 });
+  b = panel("streaming multiprocessors", [
+    "sum by (op) (rate(tandem_vcta_seconds_total[1m])) / scalar(max(tandem_executor_sms))",
+    "rate(tandem_colocated_seconds_total[1m])"]);
+  const sms = new Lines(plot(b), "share of SM time inside virtual CTAs", { stacked: true });
+  const smText = element("p", "", "dim");
+  b.append(smText);
+  b = panel("clock and power", ["tandem_executor_sm_clock_hertz", "tandem_executor_sm_clock_max_hertz"]);
+  const clock = new Lines(plot(b), "SM clock, MHz");
+  const powerText = element("p", "", "dim");
+  b.append(powerText);
+  b = panel("queue, KV pages, admission", [
+    "sum by (state) (tandem_queue_requests)", "max(tandem_kv_usage_ratio)",
+    "sum by (decision) (rate(tandem_admission_total[1m]))"]);
+  const queue = new Lines(plot(b), "requests waiting and running");
+  const refusals = space(b);
+  b = panel("packets, drops, rings", [
+    "sum by (direction) (rate(tandem_net_packets_total[1m]))",
+    "sum by (reason) (rate(tandem_net_drops_total[1m]))", "tandem_ring_high_watermark_entries / tandem_ring_capacity_entries"]);
+  const net = new Lines(plot(b), "packets a second");
+  const drops = space(b), rings = space(b);
+  b = panel("slowest requests", [
+    "histogram_quantile(0.99, sum by (le) (rate(tandem_e2e_seconds_bucket[5m])))",
+    "sum(rate(tandem_queue_seconds_sum[1m])) / sum(rate(tandem_queue_seconds_count[1m]))"], true);
+  const slowest = space(b);
+  b = panel("health, changes, events", ["tandem_state", "tandem_config_revision", "tandem_config_confirm_seconds", "sum by (change, result) (increase(tandem_control_changes_total[1h]))"], true);
+  const changesText = element("p");
+  b.append(changesText, operate.form(() => status ? status.requests.running + status.requests.waiting : 0));
+  const revisions = space(b);
+
+  // --- feeding ----------------------------------------------------------------
+  const number = (v, digits = 0) => (v === null || v === undefined || Number.isNaN(v) ? "-" : v.toFixed(digits));
+  const clockText = () => new Date().toTimeString().slice(0, 8);
+  const delta = (pick) => (before ? pick(status) - pick(before) : 0);
+  const span = () => (before ? Math.max(1e-3, status.uptime_s - before.uptime_s) : 1);
+  const share = (part, all) => (all > 0 ? part / all : null);
+
+  function onVerdict() {
+    const box = by("verdict");
+    const lines = status.findings.map((f) => element("p", f.gravity + ": " + f.text, f.gravity));
+    box.replaceChildren(...(lines.length ? lines : [element("p", "nothing is wrong", "good")]));
+    by("state").textContent = status.state;
+    by("state").className = "badge " + (status.state === "ready" ? "good" : "critical");
+    by("model").textContent = status.tandem.model;
+    by("facts").textContent = "version " + status.tandem.version + ", " + status.tandem.backend +
+      ", up " + number(status.uptime_s) + " s, revision " + status.revision + ", " +
+      number(delta((s) => s.tokens.output) / span(), 1) + " tokens a second";
+  }
+
+  const sloOf = (s, cls, objective) => s.slo.find((r) => r.class === cls && r.objective === objective);
+  const sloPast = [];
+
+  function onPromises(t) {
+    sloPast.push(status);
+    if (sloPast.length > 61) sloPast.shift();
+    const old = sloPast[0], rows = [], values = {};
+    for (const cls of [...new Set(status.slo.map((r) => r.class))]) {
+      const now = sloOf(status, cls, "all"), then = sloOf(old, cls, "all");
+      const met = now.met - then.met, missed = now.missed - then.missed;
+      const kept = share(met, met + missed);
+      values[cls] = kept;
+      rows.push([cls, number(kept === null ? null : 100 * kept, 2), number(share(missed, met + missed) === null ? null : (1 - kept) / 0.01, 1),
+                 number(sloOf(status, cls, "ttft").promise_ms), number(sloOf(status, cls, "tpot").promise_ms), now.met, now.missed]);
+    }
+    sloTable.replaceChildren(table(["class", "kept, % of 60 s", "burn (1 = budget)", "first token, ms", "gap, ms", "met", "missed"], rows));
+    slo.add(t, values);
+    const recent = status.recent || status.latency;
+    ttft.add(t, { "promise": sloOf(status, "interactive", "ttft").promise_ms, p50: recent.ttft_ms.p50, p99: recent.ttft_ms.p99 });
+    itl.add(t, { "promise": sloOf(status, "interactive", "tpot").promise_ms, p50: recent.itl_ms.p50, p99: recent.itl_ms.p99 });
+  }
+
+  function onAttention(t) {
+    const f = delta((s) => s.hybrid.fused), n = delta((s) => s.hybrid.fallback);
+    fused.add(t, { fused: share(f, f + n) });
+    const why = {};
+    for (const [reason, count] of Object.entries(status.fallbacks))
+      why[reason] = (count - ((before && before.fallbacks[reason]) || 0)) / span();
+    fallbacks.add(t, Object.keys(why).length ? why : { none: 0 });
+    vctaText.textContent = "executed since start: prefill " + status.vcta.executed.prefill + ", decode " + status.vcta.executed.decode +
+      "; planned and executed " + (status.vcta.executed.prefill === status.vcta.planned.prefill &&
+      status.vcta.executed.decode === status.vcta.planned.decode ? "agree" : "differ");
+    const all = delta((s) => s.time.iterations_s), a = delta((s) => s.time.attention_s), m = delta((s) => s.time.sampling_s);
+    time.add(t, { attention: share(a, all), sampling: share(m, all), other: share(Math.max(0, all - a - m), all) });
+    const room = span() * Math.max(1, status.gpu.sms);
+    sms.add(t, { prefill: delta((s) => s.gpu.sm_prefill_s) / room, decode: delta((s) => s.gpu.sm_decode_s) / room });
+    smText.textContent = status.gpu.sms + " SMs, life " + status.gpu.life + "; both kinds at once for " +
+      number(100 * share(delta((s) => s.time.colocated_s), room), 1) + " % of their time. Occupancy, tensor and DRAM activity are not measured here.";
+    if (status.power.sm_clock_mhz !== null) clock.add(t, { "SM clock": status.power.sm_clock_mhz, "highest": status.power.sm_clock_max_mhz });
+    powerText.textContent = status.power.sm_clock_mhz === null ? "the device tells neither its clock nor its power" : "";
+  }
+
+  const counts = (o) => Object.entries(o).sort((x, y) => y[1] - x[1]).slice(0, 8);
+
+  function onHouse(t) {
+    queue.add(t, { waiting: status.requests.waiting, running: status.requests.running, "KV used, %": 100 * share(status.kv.used, status.kv.total) });
+    refusals.replaceChildren(table(["refused since start", "times"], counts(status.refusals)));
+    net.add(t, { rx: delta((s) => s.net.packets.rx) / span(), tx: delta((s) => s.net.packets.tx) / span() });
+    drops.replaceChildren(table(["dropped since start", "times"], counts(status.net.drops)));
+    rings.replaceChildren(table(["ring", "now", "highest", "holds", "times full"],
+      status.rings.map((r) => [r.ring, r.entries, r.high_watermark, r.capacity, r.full])));
+  }
+
+  function waterfall(r, longest) {
+    const bar = element("div", undefined, "fall");
+    const words = [];
+    ["ingest", "queue", "prefill", "decode"].forEach((name, k) => {
+      const ms = r.phases[name] || 0, piece = element("span", undefined, "p" + k);
+      piece.style.width = 100 * ms / longest + "%";
+      words.push(name + " " + number(ms, 1) + " ms");
+      bar.append(piece);
+    });
+    bar.setAttribute("role", "img");
+    bar.setAttribute("aria-label", words.join(", "));
+    bar.title = words.join(", ");
+    return bar;
+  }
+
+  function onRequests(list) {
+    const longest = Math.max(1e-3, ...list.map((r) => r.total_ms));
+    slowest.replaceChildren(table(["request", "class", "ending", "ms", "prompt", "output", "ingest, queue, prefill, decode"],
+      list.map((r) => [r.id, r.class, r.ending, number(r.total_ms, 1), r.prompt, r.output, waterfall(r, longest)])));
+  }
+
+  function onChanges(c) {
+    const words = ["revision " + c.revision + " is in force"];
+    if (c.pending) words.push("it goes back to " + c.pending.back_to + " in " + number(c.pending.left_s) + " s unless confirmed");
+    if (c.drained) words.push("drained by " + c.drained.by + ": " + c.drained.why);
+    changesText.textContent = words.join("; ");
+    revisions.replaceChildren(table(["revision", "what", "by", "why", "changed"], c.revisions.map((r) =>
+      [r.revision, r.what, r.by, r.why, r.changes.map((k) => k.key + " " + k.from + " -> " + k.to).join(", ")])));
+  }
+
+  function onLane(list) {
+    iterations.push(...list);
+    if (iterations.length > 600) iterations.splice(0, iterations.length - 600);
+    const column = new Array(20).fill(0);
+    for (const r of list) {
+      const all = r.vcta[0] + r.vcta[1];
+      if (r.path === "fused" && all) column[Math.min(19, Math.floor(20 * r.vcta[1] / all))]++;
+    }
+    heat.push(column);
+    if (heat.length > 400) heat.shift();
+    requestAnimationFrame(() => {
+      draw.lane(laneCanvas, iterations);
+      draw.heat(heatCanvas, heat);
+    });
+  }
+
+  function onStatus(s) {
+    before = status && status.uptime_s <= s.uptime_s ? status : null;
+    status = s;
+    const t = clockText();
+    onVerdict();
+    onPromises(t);
+    onAttention(t);
+    onHouse(t);
+  }
+
+  const on = { status: onStatus, lane: onLane, requests: onRequests, changes: onChanges };
+
+  // --- the stream ---------------------------------------------------------------
+  // By fetch, as EventSource cannot send a key.
+  async function listen() {
+    const reply = await fetch("/api/v1/stream", { headers: operate.headers(), cache: "no-store" });
+    if (!reply.ok) throw new Error(reply.status === 401 ? "a key is needed to look" : "the stream answers " + reply.status);
+    by("link").textContent = "live";
+    operate.renew(); // another process has another token
+    const reader = reply.body.pipeThrough(new TextDecoderStream()).getReader();
+    for (let text = ""; ;) {
+      const { value, done } = await reader.read();
+      if (done) throw new Error("the stream ended");
+      text += value;
+      const events = text.split("\n\n");
+      text = events.pop();
+      for (const e of events) {
+        const name = /^event: (\w+)$/m.exec(e), data = /^data: (.*)$/m.exec(e);
+        if (name && data && on[name[1]]) on[name[1]](JSON.parse(data[1]));
+      }
+    }
+  }
+
+  async function follow() {
+    for (let wait = 500; ; wait = Math.min(8000, 2 * wait)) {
+      const begin = Date.now();
+      try {
+        await listen();
+      } catch (e) {
+        if (Date.now() - begin > 5000) wait = 500;
+        by("link").textContent = "not connected (" + e.message + "), asking again";
+        by("state").textContent = "no answer";
+        by("state").className = "badge critical";
+      }
+      await new Promise((next) => setTimeout(next, wait));
+    }
+  }
+
+  operate.start();
+  follow();
+})();

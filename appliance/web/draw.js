@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the console draws with: text that is only ever text, line and bar
+// charts of Chart.js where it is there, and two pictures of our own.
+"use strict";
+
+const draw = (() => {
+  const colours = ["--a", "--b", "--c", "--d", "--e", "--f"];
+  const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+  // element(tag, text, class): names of the appliance go through here alone.
+  function element(tag, text, cls) {
+    const e = document.createElement(tag);
+    if (text !== undefined) e.textContent = String(text);
+    if (cls) e.className = cls;
+    return e;
+  }
+
+  function table(head, rows) {
+    const t = element("table"), tr = element("tr");
+    for (const h of head) { const th = element("th", h); th.scope = "col"; tr.append(th); }
+    t.append(element("thead"), element("tbody"));
+    t.tHead.append(tr);
+    for (const row of rows) {
+      const r = element("tr");
+      for (const cell of row) {
+        const td = element("td");
+        if (cell instanceof Node) td.append(cell); else td.textContent = cell;
+        r.append(td);
+      }
+      t.tBodies[0].append(r);
+    }
+    return t;
+  }
+
+  const HISTORY = 300;
+
+  // Lines keeps the last values of named series and shows them.
+  class Lines {
+    constructor(holder, label, options = {}) {
+      this.series = new Map();
+      this.times = [];
+      this.options = options;
+      const canvas = element("canvas");
+      canvas.setAttribute("role", "img");
+      canvas.setAttribute("aria-label", label);
+      holder.append(canvas);
+      this.canvas = canvas;
+      if (typeof Chart === "undefined") return;
+      this.chart = new Chart(canvas, {
+        type: "line",
+        data: { labels: this.times, datasets: [] },
+        options: {
+          animation: false, responsive: true, maintainAspectRatio: false,
+          elements: { point: { radius: 0 }, line: { borderWidth: 1.5 } },
+          scales: { x: { ticks: { maxTicksLimit: 6, maxRotation: 0 } },
+                    y: { beginAtZero: true, stacked: !!options.stacked, max: options.max } },
+          plugins: { legend: { labels: { boxWidth: 12 } }, tooltip: { enabled: true } },
+        },
+      });
+    }
+
+    add(time, values) {
+      this.times.push(time);
+      for (const [name, v] of Object.entries(values)) {
+        if (!this.series.has(name)) this.series.set(name, new Array(this.times.length - 1).fill(null));
+        this.series.get(name).push(v);
+      }
+      for (const list of this.series.values()) {
+        if (list.length < this.times.length) list.push(null);
+        if (this.times.length > HISTORY) list.shift();
+      }
+      if (this.times.length > HISTORY) this.times.shift();
+      if (this.chart) this.show();
+    }
+
+    show() {
+      const c = this.chart;
+      let k = 0;
+      for (const [name, list] of this.series) {
+        const colour = css(colours[k % colours.length]);
+        let set = c.data.datasets[k];
+        if (!set) c.data.datasets.push(set = { label: name, data: list });
+        set.label = name;
+        set.data = list;
+        set.borderColor = colour;
+        set.backgroundColor = colour + "44";
+        set.fill = !!this.options.stacked;
+        set.borderDash = name.startsWith("promise") ? [5, 4] : k > 2 ? [2, 2] : [];
+        k++;
+      }
+      const dim = css("--dim");
+      for (const axis of ["x", "y"]) {
+        c.options.scales[axis].ticks.color = dim;
+        c.options.scales[axis].grid = { color: css("--line") };
+      }
+      c.options.plugins.legend.labels.color = css("--text");
+      c.update("none");
+    }
+  }
+
+  function fit(canvas) {
+    const box = canvas.parentElement.getBoundingClientRect(), scale = devicePixelRatio || 1;
+    canvas.width = Math.max(1, Math.floor(box.width * scale));
+    canvas.height = Math.max(1, Math.floor(box.height * scale));
+    canvas.style.width = box.width + "px";
+    canvas.style.height = box.height + "px";
+    const g = canvas.getContext("2d");
+    g.setTransform(scale, 0, 0, scale, 0, 0);
+    g.clearRect(0, 0, box.width, box.height);
+    return [g, box.width, box.height];
+  }
+
+  const LETTER = { fused: "F", streams: "2", serial: "S", prefill_only: "p", decode_only: "d", idle: "." };
+  const PATH_COLOUR = { fused: "--c", streams: "--f", serial: "--f", prefill_only: "--a", decode_only: "--e" };
+
+  // lane: a bar per iteration, the newest right; colour and letter say the
+  // path, the dashed line is the time limit.
+  function lane(canvas, list) {
+    const [g, width, height] = fit(canvas), step = 9, base = height - 16;
+    const shown = list.slice(-Math.floor(width / step));
+    const top = Math.max(1e-3, ...shown.map((r) => r.ms));
+    const limit = shown.length ? shown[shown.length - 1].limit_ms : 0;
+    g.font = "9px monospace";
+    shown.forEach((r, i) => {
+      const x = width - (shown.length - i) * step, h = Math.max(1, r.ms / top * (base - 12));
+      g.fillStyle = css(r.lost ? "--bad" : PATH_COLOUR[r.path] || "--dim");
+      g.fillRect(x, base - h, step - 2, h);
+      if (r.late) g.fillText("!", x + 2, base - h - 2);
+      g.fillStyle = css("--dim");
+      g.fillText(r.lost ? "X" : LETTER[r.path] || "?", x + 1, height - 5);
+    });
+    g.fillStyle = css("--text");
+    g.fillText(top.toFixed(1) + " ms", 2, 10);
+    if (!limit) return;
+    g.fillText("limit " + limit.toFixed(1) + " ms", 70, 10);
+    if (limit > top) return;
+    const y = base - limit / top * (base - 12);
+    g.strokeStyle = css("--bad");
+    g.setLineDash([4, 3]);
+    g.beginPath();
+    g.moveTo(0, y);
+    g.lineTo(width, y);
+    g.stroke();
+    g.setLineDash([]);
+  }
+
+  // heat: columns of time, rows of the decode share of virtual CTAs in
+  // twentieths; the darker, the more fused iterations.
+  function heat(canvas, columns) {
+    const [g, width, height] = fit(canvas), rows = 20, step = 6;
+    const shown = columns.slice(-Math.floor((width - 30) / step));
+    const most = Math.max(1, ...shown.flat());
+    g.fillStyle = css("--a");
+    shown.forEach((column, i) => {
+      column.forEach((n, k) => {
+        if (!n) return;
+        g.globalAlpha = 0.15 + 0.85 * n / most;
+        g.fillRect(width - (shown.length - i) * step, height - (k + 1) * height / rows, step - 1,
+                   height / rows - 1);
+      });
+    });
+    g.globalAlpha = 1;
+    g.font = "9px monospace";
+    g.fillStyle = css("--dim");
+    g.fillText("all decode", 2, 9);
+    g.fillText("all prefill", 2, height - 2);
+  }
+
+  return { element, table, Lines, lane, heat };
+})();

@@ -1,0 +1,275 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The web console in a headless Chromium, under load.  usage: console.py BIN_DIR [FOLDER]
+
+Driven over the browser's own debugging pipe.  Held to: twelve panels in their order at 1280 and
+390 pixels, no error in the console, no request to another host, live update, reconnect, a hostile
+model name that stays text, read-only without a key, drain and a configuration with a reason.
+With FOLDER the pictures are kept there.  Exit 77 where Chromium is not installed."""
+import base64
+import hashlib
+import json
+import os
+import re
+import select
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from appliance import Appliance  # noqa: E402
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+URL = "http://127.0.0.1:8080"
+HOSTILE = "<img src=x onerror=alert(1)>\"'&amp;"
+KEY = "the admin key of this test"
+
+
+class Browser:
+    """Chromium over --remote-debugging-pipe: JSON messages that end with a NUL."""
+
+    def __enter__(self):
+        self.dir = tempfile.TemporaryDirectory(prefix="tandem-browser-")
+        to_r, self.to = os.pipe()
+        self.back, back_w = os.pipe()
+
+        def fds():
+            os.dup2(to_r, 13)
+            os.dup2(back_w, 14)
+            os.dup2(13, 3)
+            os.dup2(14, 4)
+        self.process = subprocess.Popen(
+            ["chromium", "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run",
+             "--disable-background-networking", "--disable-component-update", "--no-proxy-server",
+             "--disable-dev-shm-usage", "--remote-debugging-pipe", "--user-data-dir=" + self.dir.name],
+            preexec_fn=fds, close_fds=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        os.close(to_r)
+        os.close(back_w)
+        self.buffer, self.id, self.session = b"", 0, None
+        self.errors, self.urls = [], []
+        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        for domain in ("Runtime", "Log", "Network", "Page"):
+            self.call(domain + ".enable")
+        return self
+
+    def __exit__(self, *_):
+        self.session = None
+        try:
+            self.call("Browser.close")
+            self.process.wait(15)
+        except (OSError, AssertionError, subprocess.TimeoutExpired):
+            self.process.kill()
+            self.process.wait()
+        self.dir.cleanup()
+
+    def event(self, m):
+        p = m.get("params", {})
+        if m["method"] == "Runtime.exceptionThrown":
+            self.errors.append(p["exceptionDetails"].get("exception", {}).get("description", str(p)))
+        elif m["method"] == "Runtime.consoleAPICalled" and p["type"] in ("error", "assert"):
+            self.errors.append(str(p["args"]))
+        elif m["method"] == "Log.entryAdded" and p["entry"]["level"] == "error":
+            self.errors.append(p["entry"]["text"] + " " + p["entry"].get("url", ""))
+        elif m["method"] == "Network.requestWillBeSent":
+            self.urls.append(p["request"]["url"])
+
+    def message(self, seconds):
+        end = time.monotonic() + seconds
+        while b"\0" not in self.buffer:
+            left = end - time.monotonic()
+            assert left > 0, "the browser does not answer"
+            if select.select([self.back], [], [], left)[0]:
+                data = os.read(self.back, 1 << 20)
+                assert data, "the browser is gone"
+                self.buffer += data
+        raw, self.buffer = self.buffer.split(b"\0", 1)
+        return json.loads(raw)
+
+    def call(self, method, **params):
+        self.id += 1
+        m = {"id": self.id, "method": method, "params": params}
+        if self.session:
+            m["sessionId"] = self.session
+        os.write(self.to, json.dumps(m).encode() + b"\0")
+        while True:
+            reply = self.message(60)
+            if reply.get("id") == self.id:
+                assert "error" not in reply, (method, reply)
+                return reply["result"]
+            if "method" in reply:
+                self.event(reply)
+
+    def js(self, expression):
+        r = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        assert "exceptionDetails" not in r, (expression, r)
+        return r["result"].get("value")
+
+    def until(self, expression, seconds=20):
+        end = time.monotonic() + seconds
+        while not self.js(expression):
+            assert time.monotonic() < end, (expression, self.js("document.body.innerText")[:3000])
+            time.sleep(0.2)
+
+    def size(self, width, height, dark=False):
+        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1,
+                  mobile=width < 500)
+        self.call("Emulation.setEmulatedMedia",
+                  features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}])
+
+    def picture(self, folder, name):
+        if not folder:
+            return
+        size = self.call("Page.getLayoutMetrics")["cssContentSize"]
+        data = self.call("Page.captureScreenshot", format="webp", quality=70, captureBeyondViewport=True,
+                         clip={"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1})
+        with open(os.path.join(folder, name + ".webp"), "wb") as f:
+            f.write(base64.b64decode(data["data"]))
+
+
+def load(a, model, over):
+    def run(i):
+        k = 0
+        while not over.is_set():
+            body = {"model": model, "prompt": f"{i} {k} " + "load " * (20 + 11 * i), "max_tokens": 20 + 9 * i,
+                    "stream": True, "ignore_eos": True, "priority": i % 3}
+            try:
+                c = a.connect()
+                c.request("POST", "/v1/completions", json.dumps(body), {"content-type": "application/json"})
+                c.getresponse().read()
+                c.close()
+            except OSError:
+                pass
+            time.sleep(0.02)
+            k += 1
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(6)]
+    for t in threads:
+        t.start()
+    return threads
+
+
+def queries_name_our_metrics():
+    """Every metric that a panel's PromQL names is born in metrics.def."""
+    with open(os.path.join(ROOT, "telemetry/block/metrics.def"), encoding="utf-8") as f:
+        born = set(re.findall(r"^TDM_(?:COUNTER|GAUGE|HISTOGRAM|INFO)\((\w+)", f.read(), re.M))
+    with open(os.path.join(ROOT, "appliance/web/console.js"), encoding="utf-8") as f:
+        named = set(re.findall(r"\btandem_(\w+)", f.read()))
+    assert len(named) > 15, named
+    for name in named:
+        assert name in born or re.sub(r"_(bucket|sum|count)$", "", name) in born, name
+
+
+def layout(b, width, height, dark):
+    b.size(width, height, dark)
+    time.sleep(1.2)
+    assert b.js("document.scrollingElement.scrollWidth") <= width, b.js(
+        "[...document.querySelectorAll('*')].filter(e => e.getBoundingClientRect().right > innerWidth + 1)"
+        ".map(e => e.tagName + '.' + e.className).join()")
+    # nothing lies outside its panel
+    assert b.js("[...document.querySelectorAll('main section')].every(s => "
+                "s.getBoundingClientRect().right <= innerWidth + 1)")
+
+
+def drained(b, a):
+    """The button is dead without a key, and asks for a reason with one."""
+    assert b.js("[...document.querySelectorAll('button.change')].every(x => x.disabled)")
+    assert "viewer" in b.js("document.getElementById('who').textContent")
+    b.js(f"document.getElementById('key').value = {json.dumps(KEY)};"
+         "document.getElementById('key-form').requestSubmit()")
+    b.until("document.getElementById('who').textContent.includes('key ann, admin')")
+    press = ("[...document.querySelectorAll('button.change')].find(x => x.textContent === {!r}).click()")
+    b.js(press.format("drain"))
+    b.until("document.getElementById('ask').open")
+    assert "in flight" in b.js("document.getElementById('ask-effect').textContent")
+    b.js("document.getElementById('ask-yes').click()")  # no reason: the form does not go
+    assert b.js("document.getElementById('ask').open") and a.get("/ready")[0] == 200
+    b.js("document.getElementById('ask-why').value = '<b>kernel</b>';"
+         "document.getElementById('ask-yes').click()")
+    a.until(lambda: a.get("/ready")[0] == 503, 10)
+    b.until("document.body.innerText.includes('drained by key ann: <b>kernel</b>')")
+    assert not b.js("document.querySelector('main b')")
+    b.js(press.format("undrain"))
+    b.until("document.getElementById('ask').open")
+    b.js("document.getElementById('ask-why').value = 'done'; document.getElementById('ask-yes').click()")
+    a.until(lambda: a.get("/ready")[0] == 200, 10)
+    # a configuration that goes back by itself
+    b.js("document.getElementById('candidate').value = '{\"sched\": {\"gap_ms\": 250}}';"
+         "document.getElementById('confirm-s').value = 3;" + press.format("apply"))
+    b.until("document.getElementById('ask').open")
+    assert "sched.gap_ms: 500 -> 250" in b.js("document.getElementById('ask-diff').textContent")
+    b.js("document.getElementById('ask-why').value = 'try'; document.getElementById('ask-yes').click()")
+    b.until("document.body.innerText.includes('goes back to 0')")
+    b.until("document.body.innerText.includes('not confirmed in time')")
+    assert json.loads(a.get("/config")[1])["sched"]["gap_ms"] == 500
+
+
+def main():
+    if not shutil.which("chromium"):
+        return 77
+    folder = sys.argv[2] if len(sys.argv) > 2 else None
+    queries_name_our_metrics()
+    over = threading.Event()
+    with tempfile.TemporaryDirectory() as state:
+        keys = os.path.join(state, "keys")
+        with open(keys, "w", encoding="ascii") as f:
+            f.write(f"ann {hashlib.sha256(KEY.encode()).hexdigest()}\n")
+        settings = {"port.kind": "none", "exec.sms": 2, "model.name": HOSTILE,
+                    "control.admin_keys_file": keys}
+        with Browser() as b:
+            with Appliance(sys.argv[1], settings) as a:
+                threads = load(a, HOSTILE, over)
+                status, _, headers = a.get("/ui")
+                assert status == 308 and headers["location"] == "/ui/"
+                status, _, headers = a.get("/ui/")
+                assert status == 200 and "default-src 'none'" in headers["content-security-policy"]
+                assert a.get("/ui/nothing")[0] == 404
+                b.size(1280, 900)
+                b.call("Page.navigate", url=URL + "/ui/")
+                b.until("document.getElementById('link') && "
+                        "document.getElementById('link').textContent === 'live'")
+                b.until("document.getElementById('state').textContent === 'ready'")
+                titles = b.js("[...document.querySelectorAll('main h2')].map(h => h.textContent)")
+                assert len(titles) == 12 and all(t.startswith(f"{i + 1} ") for i, t in enumerate(titles)), titles
+                assert b.js("[...document.querySelectorAll('main section')].every(s => "
+                            "s.querySelector('details code').textContent.includes('tandem_'))")
+                assert b.js("document.getElementById('model').textContent") == HOSTILE
+                assert not b.js("document.querySelector('img, main script, iframe')")
+                first = b.js("document.getElementById('facts').textContent")
+                b.until(f"document.getElementById('facts').textContent !== {json.dumps(first)}")
+                b.until("document.querySelectorAll('.fall span').length > 0")
+                assert b.js("typeof Chart === 'function'"), "libjs-chart.js is not there"
+                time.sleep(8)
+                # the curves and the lane are no empty canvases
+                assert b.js("[...document.querySelectorAll('canvas')].filter(c => { const d = "
+                            "c.getContext('2d').getImageData(0, 0, c.width, c.height).data; "
+                            "return d.some(v => v); }).length") >= 9
+                layout(b, 1280, 900, False)
+                b.picture(folder, "console-1280-light")
+                layout(b, 1280, 900, True)
+                b.picture(folder, "console-1280-dark")
+                layout(b, 390, 844, False)
+                b.picture(folder, "console-390")
+                b.size(1280, 900)
+                drained(b, a)
+                assert not b.errors, b.errors
+                over.set()
+                for t in threads:
+                    t.join()
+            b.until("document.getElementById('state').textContent === 'no answer'")
+            b.errors.clear()  # the browser logs each refused connection
+            with Appliance(sys.argv[1], settings):
+                b.until("document.getElementById('link').textContent === 'live'", 30)
+                b.until("document.getElementById('state').textContent === 'ready'", 30)
+            errors = [e for e in b.errors if "ERR_CONNECTION_REFUSED" not in e and "ERR_INCOMPLETE" not in e
+                      and "503" not in e]
+            assert not errors, errors
+            away = [u for u in b.urls if not u.startswith((URL + "/", "data:", "about:"))]
+            assert not away and len(b.urls) > 6, away
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

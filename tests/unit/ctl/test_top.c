@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Goal: the full-screen console shows what was said, says by a letter or a
+   word what it colours, keeps inside every size, and prints nothing that
+   a terminal would obey.
+   Method: hand-made answers, every cell looked at. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "appliance/ctl/top_view.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static tdm_top_view_t view;
+static tdm_grid_t grid;
+static char screen[TDM_TOP_ROW_MAX * (TDM_TOP_COL_MAX + 1) + 1];
+
+static const char status_text[] =
+    "{\"tandem\":{\"version\":\"0.1.0\",\"model\":\"a\\u001b[2Jmodel\\u0007\",\"backend\":\"cpu\"},"
+    "\"state\":\"ready\",\"uptime_s\":3725.5,\"revision\":4,"
+    "\"findings\":[{\"gravity\":\"warning\",\"cause\":\"ring\",\"text\":\"ring request was full\"},"
+    "{\"gravity\":\"notice\",\"cause\":\"config\",\"text\":\"other\"}],"
+    "\"requests\":{\"waiting\":5,\"running\":7},\"tokens\":{\"output\":1000},"
+    "\"slo\":[{\"class\":\"interactive\",\"objective\":\"ttft\",\"promise_ms\":500,\"met\":99,"
+    "\"missed\":1},{\"class\":\"interactive\",\"objective\":\"tpot\",\"promise_ms\":50,\"met\":50,"
+    "\"missed\":50},{\"class\":\"interactive\",\"objective\":\"all\",\"met\":1,\"missed\":1},"
+    "{\"class\":\"batch\",\"objective\":\"ttft\",\"promise_ms\":5000,\"met\":0,\"missed\":0},"
+    "{\"class\":\"batch\",\"objective\":\"tpot\",\"promise_ms\":900,\"met\":0,\"missed\":0},"
+    "{\"class\":\"batch\",\"objective\":\"all\",\"met\":0,\"missed\":0}],"
+    "\"latency\":{\"ttft_ms\":{\"p50\":12.5,\"p99\":99},\"itl_ms\":{\"p50\":4,\"p99\":40}},"
+    "\"vcta\":{\"executed\":{\"prefill\":300,\"decode\":100}},"
+    "\"hybrid\":{\"fused\":3,\"fallback\":1},\"fallbacks\":{\"operator\":1},"
+    "\"chunk_limited\":{\"no_work\":9,\"time_limit\":12},"
+    "\"rings\":[{\"ring\":\"request\",\"entries\":1,\"capacity\":16,\"high_watermark\":16,"
+    "\"full\":4}],\"tiles\":[{\"tile\":\"api\",\"busy_s\":9.5,\"idle_s\":0.5,"
+    "\"longest_turn_ms\":120}],\"net\":{\"packets\":{\"rx\":1,\"tx\":2},\"drops\":{\"ip_ttl\":5}},"
+    "\"kv\":{\"total\":100,\"used\":50},\"gpu\":{\"sms\":132,\"life\":2},"
+    "\"power\":{\"sm_clock_mhz\":1200,\"sm_clock_max_mhz\":1980}}";
+
+static int setup(void **state) {
+    (void)state;
+    memset(&view, 0, sizeof view);
+    view.page = TDM_TOP_ALL;
+    tdm_top_take_status(&view, json_loads(status_text, 0, NULL));
+    json_t *page =
+        json_loads("{\"next\": 5, \"iterations\": ["
+                   "{\"path\":\"fused\",\"ms\":10,\"limit_ms\":12,\"late\":0,\"lost\":0},"
+                   "{\"path\":\"serial\",\"ms\":20,\"limit_ms\":12,\"late\":1,\"lost\":0},"
+                   "{\"path\":\"decode_only\",\"ms\":1,\"limit_ms\":12,\"late\":0,\"lost\":0},"
+                   "{\"path\":\"?\",\"ms\":1,\"limit_ms\":12,\"late\":0,\"lost\":0},"
+                   "{\"path\":\"fused\",\"ms\":0,\"limit_ms\":12,\"late\":0,\"lost\":1}]}",
+                   0, NULL);
+    assert_non_null(page);
+    assert_non_null(view.status);
+    tdm_top_take_iterations(&view, page);
+    json_decref(page);
+    return 0;
+}
+
+static int teardown(void **state) {
+    (void)state;
+    tdm_top_forget(&view);
+    return 0;
+}
+
+static void draw(int cols, int rows) {
+    grid.cols = cols;
+    grid.rows = rows;
+    tdm_top_draw(&view, &grid);
+    size_t n = 0;
+    for (int r = 0; r < grid.rows; r++) {
+        for (int c = 0; c < grid.cols; c++) {
+            assert_in_range(grid.ch[r][c], ' ', '~');
+            assert_in_range(grid.style[r][c], 0, TDM_STYLE_CNT - 1);
+            screen[n++] = grid.ch[r][c];
+        }
+        screen[n++] = '\n';
+    }
+    screen[n] = '\0';
+}
+
+static void says(const char *word) {
+    if (!strstr(screen, word)) fail_msg("not said: %s\n%s", word, screen);
+}
+
+static void everything_has_its_place_at_80x24(void **state) {
+    (void)state;
+    draw(80, 24);
+    says("tandem 0.1.0");
+    says("ready up 1:02:05 rev 4 run 7 wait 5");
+    says("warning: ring request was full (+1)");
+    says("first<500ms [########]  99.00%");
+    says("gap<50ms [####....]  50.00%");
+    says("since start first p50 12.5 p99 99.0 ms, gap p50 4.0 p99 40.0 ms");
+    says("F fused  S serial");
+    says("decode  300 : 100");
+    says("75.0%  fallback operator 1  prefill ended: time_limit");
+    says("api 95% (120ms)");
+    says("request 16/16 FULL");
+    says("most dropped: ip_ttl 5");
+    says("kv [#####.....] SM clock 1200 of 1980 MHz");
+    says("no event yet");
+    says("p pause d drain ? q");
+}
+
+/* The bottom row of the lane: one letter a column, the newest right. */
+static void the_lane_is_in_letters(void **state) {
+    (void)state;
+    draw(80, 24);
+    int bottom = 0;
+    for (int r = 0; r < 24; r++)
+        if (memcmp(grid.ch[r], "  0 ms", 6) == 0) bottom = r;
+    assert_true(bottom > 0);
+    assert_memory_equal(&grid.ch[bottom][75], "FSd?X", 5);
+    assert_int_equal(grid.style[bottom][75], TDM_STYLE_FUSED);
+    assert_int_equal(grid.style[bottom][76], TDM_STYLE_UNFUSED);
+    int top = bottom;
+    while (grid.ch[top - 1][76] == 'S' || grid.ch[top - 1][76] == '!') top--;
+    int fused = bottom;
+    while (grid.ch[fused - 1][75] == 'F') fused--;
+    assert_true(top < fused);                      /* twice the time */
+    assert_int_equal(grid.ch[top][76], '!');       /* a token came late */
+    assert_int_equal(grid.ch[fused - 1][75], '='); /* the limit above it */
+}
+
+static void every_page_keeps_inside_every_size(void **state) {
+    (void)state;
+    view.requests = json_loads("{\"requests\":[{\"id\":\"0.1.2\",\"class\":\"batch\",\"ending\":"
+                               "\"length\",\"total_ms\":12,\"phases\":{\"decode\":3}}]}",
+                               0, NULL);
+    view.audit = json_loads("{\"entries\":[{\"at\":\"2026-09-21T14:13:20Z\",\"who\":\"uid 0\","
+                            "\"what\":\"drain\",\"why\":\"\\u001b]0;x\\u0007\",\"result\":\"ok\","
+                            "\"detail\":\"revision 1\"}]}",
+                            0, NULL);
+    view.changes =
+        json_loads("{\"pending\":{\"revision\":3,\"left_s\":9},\"drained\":{\"by\":\"u\","
+                   "\"why\":\"w\"}}",
+                   0, NULL);
+    for (int page = TDM_TOP_ALL; page <= TDM_TOP_HELP; page++) {
+        view.page = (tdm_top_page_t)page;
+        for (int cols = 1; cols <= 200; cols += 7)
+            for (int rows = 1; rows <= 60; rows += 3) draw(cols, rows);
+        draw(10000, 10000);
+        assert_int_equal(grid.cols, TDM_TOP_COL_MAX);
+    }
+    view.page = TDM_TOP_EVENTS;
+    draw(80, 24);
+    says("revision 3 awaits its confirmation, back in 9 s");
+    says("drained by u: w");
+    says("2026-09-21T14:13:20 drain ok by uid 0 revision 1 ?]0;x?");
+    view.page = TDM_TOP_REQUESTS;
+    draw(80, 24);
+    says("0.1.2");
+}
+
+static void nothing_said_yet_is_drawn_too(void **state) {
+    (void)state;
+    tdm_top_forget(&view);
+    memset(&view, 0, sizeof view);
+    view.is_gone = 1;
+    for (int page = 0; page <= TDM_TOP_HELP; page++) {
+        view.page = (tdm_top_page_t)page;
+        draw(80, 24);
+        says("no answer");
+    }
+    (void)snprintf(view.question, sizeof view.question, "drain? y/n");
+    draw(80, 24);
+    says("drain? y/n");
+}
+
+int main(void) {
+#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        T(everything_has_its_place_at_80x24),
+        T(the_lane_is_in_letters),
+        T(every_page_keeps_inside_every_size),
+        T(nothing_said_yet_is_drawn_too),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
