@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kernels/cuda/gemm.h"
 
+#include <cuda_runtime_api.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "kernels/cuda/cublaslt.h"
+#include "kernels/cuda/skinny.h"
 
 /* A shape and what was chosen for it.  cuBLASLt is column-major: y^T [out x
    rows] = w [in x out]^T * x^T [in x rows]. */
@@ -12,6 +15,8 @@ typedef struct kept {
     tdm_gemm_shape_t shape;
     cublasLtMatrixLayout_t w, x, y;
     cublasLtMatmulAlgo_t algo;
+    uint32_t is_skinny; /* the own kernel, not algo */
+    uint32_t is_timed;
 } kept_t;
 
 struct tdm_gemm {
@@ -121,12 +126,25 @@ static uint32_t hash_of(const tdm_gemm_shape_t *s) {
     return (uint32_t)(h >> 32);
 }
 
-static cublasStatus_t find(tdm_gemm_t *g, const tdm_gemm_shape_t *shape, kept_t **out) {
+/* look_up: the shape's entry, or NULL; *free_out is where it would stand. */
+static const kept_t *look_up(const tdm_gemm_t *g, const tdm_gemm_shape_t *shape,
+                             uint32_t *free_out) {
     uint32_t at = hash_of(shape) % TDM_GEMM_SHAPE_MAX;
     for (uint32_t i = 0; i < TDM_GEMM_SHAPE_MAX; i++, at = (at + 1) % TDM_GEMM_SHAPE_MAX) {
         if (g->first[at] == 0) break;
-        *out = &g->kept[g->first[at] - 1];
-        if (memcmp(&(*out)->shape, shape, sizeof *shape) == 0) return CUBLAS_STATUS_SUCCESS;
+        const kept_t *k = &g->kept[g->first[at] - 1];
+        if (memcmp(&k->shape, shape, sizeof *shape) == 0) return k;
+    }
+    if (free_out) *free_out = at;
+    return NULL;
+}
+
+static cublasStatus_t find(tdm_gemm_t *g, const tdm_gemm_shape_t *shape, kept_t **out) {
+    uint32_t at = 0;
+    const kept_t *there = look_up(g, shape, &at);
+    if (there) {
+        *out = &g->kept[there - g->kept];
+        return CUBLAS_STATUS_SUCCESS;
     }
     cublasStatus_t e = keep(g, shape, out);
     if (e == CUBLAS_STATUS_SUCCESS) g->first[at] = (uint16_t)g->kept_cnt;
@@ -138,16 +156,99 @@ int tdm_gemm_keep(tdm_gemm_t *g, const tdm_gemm_shape_t *shape) {
     return (int)find(g, shape, &k);
 }
 
-int tdm_gemm_run(tdm_gemm_t *g, const tdm_gemm_shape_t *shape, const void *x, const void *w,
-                 void *y, struct CUstream_st *stream) {
-    const float one = 1.0f, beta = shape->is_add ? 1.0f : 0.0f;
-    kept_t *k = NULL;
-    cublasStatus_t e = find(g, shape, &k);
-    if (e != CUBLAS_STATUS_SUCCESS) return (int)e;
+static int run(tdm_gemm_t *g, const kept_t *k, const void *x, const void *w, void *y,
+               struct CUstream_st *stream) {
+    const float one = 1.0f, beta = k->shape.is_add ? 1.0f : 0.0f;
+    if (k->is_skinny) return tdm_skinny_run(&k->shape, x, w, y, stream);
     return (int)g->lt.Matmul(g->handle, g->desc, &one, w, k->w, x, k->x, &beta, y, k->y, y, k->y,
                              &k->algo, g->workspace, TDM_GEMM_WORKSPACE, stream);
 }
 
+int tdm_gemm_run(tdm_gemm_t *g, const tdm_gemm_shape_t *shape, const void *x, const void *w,
+                 void *y, struct CUstream_st *stream) {
+    kept_t *k = NULL;
+    cublasStatus_t e = find(g, shape, &k);
+    return e == CUBLAS_STATUS_SUCCESS ? run(g, k, x, w, y, stream) : (int)e;
+}
+
+/* --- timing ------------------------------------------------------------ */
+
+#define TIME_ALGO_MAX 8   /* of cuBLASLt's list, which stands by its own prediction */
+#define TIME_ROUNDS   12u /* launches that are timed together */
+
+typedef struct trial {
+    tdm_gemm_t *g;
+    const void *x;
+    const void *const *w;
+    uint32_t w_cnt;
+    void *y;
+    struct CUstream_st *stream;
+    cudaEvent_t begin, end;
+} trial_t;
+
+/* time_one gives the milliseconds of TIME_ROUNDS launches; an algorithm that
+   fails is no choice. */
+static float time_one(const trial_t *t, const kept_t *k) {
+    float ms = 0.0f;
+    int e = run(t->g, k, t->x, t->w[0], t->y, t->stream); /* loads its kernel */
+    if (e == 0) e = (int)cudaEventRecord(t->begin, t->stream);
+    for (uint32_t i = 0; i < TIME_ROUNDS && e == 0; i++)
+        e = run(t->g, k, t->x, t->w[(i + 1) % t->w_cnt], t->y, t->stream);
+    if (e == 0) e = (int)cudaEventRecord(t->end, t->stream);
+    if (e == 0) e = (int)cudaEventSynchronize(t->end);
+    if (e == 0) e = (int)cudaEventElapsedTime(&ms, t->begin, t->end);
+    return e == 0 ? ms : INFINITY;
+}
+
+static void time_all(const trial_t *t, kept_t *k) {
+    cublasLtMatmulHeuristicResult_t found[TIME_ALGO_MAX];
+    int cnt = 0;
+    kept_t now = *k;
+    float best = INFINITY;
+    (void)t->g->lt.MatmulAlgoGetHeuristic(t->g->handle, t->g->desc, k->w, k->x, k->y, k->y,
+                                          t->g->preference, TIME_ALGO_MAX, found, &cnt);
+    for (int i = 0; i <= cnt; i++) {
+        now.is_skinny = i == cnt; /* the last trial is the own kernel's */
+        if (now.is_skinny && !tdm_skinny_takes(&k->shape)) break;
+        if (!now.is_skinny) now.algo = found[i].algo;
+        float ms = time_one(t, &now);
+        if (ms >= best) continue;
+        best = ms;
+        k->algo = now.algo;
+        k->is_skinny = now.is_skinny;
+    }
+    k->is_timed = 1;
+}
+
+int tdm_gemm_time(tdm_gemm_t *g, const tdm_gemm_shape_t *shape, const void *x, const void *const *w,
+                  uint32_t w_cnt, void *y, struct CUstream_st *stream) {
+    kept_t *k = NULL;
+    trial_t t = {.g = g, .x = x, .w = w, .w_cnt = w_cnt, .y = y, .stream = stream};
+    cublasStatus_t found = find(g, shape, &k);
+    if (found != CUBLAS_STATUS_SUCCESS) return (int)found;
+    if (k->is_timed) return 0;
+    cudaError_t e = cudaEventCreate(&t.begin);
+    if (e == cudaSuccess) e = cudaEventCreate(&t.end);
+    if (e == cudaSuccess) {
+        time_all(&t, k);
+        e = cudaStreamSynchronize(stream); /* an algorithm that broke the device shows here */
+    }
+    if (t.begin) (void)cudaEventDestroy(t.begin);
+    if (t.end) (void)cudaEventDestroy(t.end);
+    return (int)e;
+}
+
+int tdm_gemm_is_skinny(const tdm_gemm_t *g, const tdm_gemm_shape_t *shape) {
+    const kept_t *k = look_up(g, shape, NULL);
+    return k && k->is_skinny;
+}
+
 uint32_t tdm_gemm_shape_cnt(const tdm_gemm_t *g) {
     return g->kept_cnt;
+}
+
+uint32_t tdm_gemm_skinny_cnt(const tdm_gemm_t *g) {
+    uint32_t cnt = 0;
+    for (uint32_t i = 0; i < g->kept_cnt; i++) cnt += g->kept[i].is_skinny;
+    return cnt;
 }

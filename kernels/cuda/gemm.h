@@ -7,9 +7,10 @@
      y [rows][out] = x [rows][in] * w [out][in]^T     (+ y where is_add)
 
    x and w bf16, sums float32, y bf16 or float32.  The algorithm of a shape
-   is asked for once, when the shape is first seen, and kept; it gets a
-   workspace that lives as long as the backend, so captured launches stay
-   valid.  The number of shapes is bounded: callers round `rows` up to
+   is chosen once and kept: cuBLASLt's own first choice, or the fastest of its
+   first few and the skinny kernel (skinny.h) where the shape is timed.  It
+   gets a workspace that lives as long as the backend, so captured launches
+   stay valid.  The number of shapes is bounded: callers round `rows` up to
    tdm_gemm_rows.
 
    One thread at a time; one stream at a time, for the workspace is one. */
@@ -47,11 +48,24 @@ void tdm_gemm_close(tdm_gemm_t *g);
    cublasStatus_t.  A shape that was not kept is by its first run. */
 TDM_MUST_USE int tdm_gemm_keep(tdm_gemm_t *g, const tdm_gemm_shape_t *shape);
 
+/* tdm_gemm_time chooses among several by time, with real operands: w are w_cnt
+   weights of one shape in turn, so that the second-level cache does not hold
+   them; y is overwritten.  Waits for the stream.  0, or what failed. */
+TDM_MUST_USE int tdm_gemm_time(tdm_gemm_t *g, const tdm_gemm_shape_t *shape, const void *x,
+                               const void *const *w, uint32_t w_cnt, void *y,
+                               struct CUstream_st *stream);
+
 /* tdm_gemm_run queues one product; 0, or the cublasStatus_t. */
 TDM_MUST_USE int tdm_gemm_run(tdm_gemm_t *g, const tdm_gemm_shape_t *shape, const void *x,
                               const void *w, void *y, struct CUstream_st *stream);
 
+/* tdm_gemm_is_skinny: was the skinny kernel the fastest for this shape? */
+int tdm_gemm_is_skinny(const tdm_gemm_t *g, const tdm_gemm_shape_t *shape);
+
 /* tdm_gemm_shape_cnt: shapes seen so far. */
 uint32_t tdm_gemm_shape_cnt(const tdm_gemm_t *g);
+
+/* tdm_gemm_skinny_cnt: of them those that the skinny kernel won. */
+uint32_t tdm_gemm_skinny_cnt(const tdm_gemm_t *g);
 
 #endif /* TDM_KERNELS_CUDA_GEMM_H */

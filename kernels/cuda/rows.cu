@@ -6,6 +6,7 @@
 
 #include "appliance/abi/dummy.h"
 #include "kernels/cuda/block.cuh"
+#include "kernels/cuda/launch.cuh"
 
 #define ROW_THREADS 256
 
@@ -50,6 +51,8 @@ static __global__ void scatter_kernel(const void *step, tdm_rows_pages_t pages) 
 
 static __global__ void embed_kernel(const void *step, const uint2 *embed, uint32_t hidden,
                                     float4 *residual, tdm_rows_pages_t pages) {
+    let_next_in();
+    wait_for_before();
     uint32_t r = blockIdx.x;
     uint32_t quads = hidden / 4;
     float4 *to = residual + static_cast<uint64_t>(r) * quads;
@@ -71,18 +74,30 @@ static __global__ void embed_kernel(const void *step, const uint2 *embed, uint32
 
 // --- norm -----------------------------------------------------------------
 
+#define NORM_KEEP 4u // quads that a thread keeps between the two passes
+
+static __device__ float square(float4 v) {
+    return v.x * v.x + v.y * v.y + (v.z * v.z + v.w * v.w);
+}
+
 static __device__ void norm_row(const float4 *x, const float4 *weight, uint32_t hidden, float eps,
                                 uint2 *out) {
     uint32_t quads = hidden / 4;
+    float4 keep[NORM_KEEP];
     float sum = 0.0f;
-    for (uint32_t i = threadIdx.x; i < quads; i += blockDim.x) {
-        float4 v = x[i];
-        sum += v.x * v.x + v.y * v.y + (v.z * v.z + v.w * v.w);
+#pragma unroll
+    for (uint32_t k = 0; k < NORM_KEEP; k++) {
+        uint32_t i = threadIdx.x + k * blockDim.x;
+        keep[k] = i < quads ? x[i] : float4();
+        sum += square(keep[k]);
+    }
+    for (uint32_t i = threadIdx.x + NORM_KEEP * blockDim.x; i < quads; i += blockDim.x) {
+        sum += square(x[i]);
     }
     sum = block_sum(sum);
     float scale = rsqrtf(sum / static_cast<float>(hidden) + eps);
-    for (uint32_t i = threadIdx.x; i < quads; i += blockDim.x) {
-        float4 v = x[i];
+    for (uint32_t k = 0, i = threadIdx.x; i < quads; k++, i += blockDim.x) {
+        float4 v = k == 0 ? keep[0] : k == 1 ? keep[1] : k == 2 ? keep[2] : k == 3 ? keep[3] : x[i];
         float4 w = weight[i];
         out[i] = pack4(make_float4(v.x * scale * w.x, v.y * scale * w.y, v.z * scale * w.z,
                                    v.w * scale * w.w));
@@ -92,12 +107,16 @@ static __device__ void norm_row(const float4 *x, const float4 *weight, uint32_t 
 static __global__ void norm_kernel(const float4 *residual, const float4 *weight, uint32_t hidden,
                                    float eps, uint2 *out) {
     uint64_t at = static_cast<uint64_t>(blockIdx.x) * (hidden / 4);
+    let_next_in();
+    wait_for_before();
     norm_row(residual + at, weight, hidden, eps, out + at);
 }
 
 static __global__ void norm_wanted_kernel(const void *step, const float4 *residual,
                                           const float4 *weight, uint32_t hidden, float eps,
                                           uint2 *out) {
+    let_next_in();
+    wait_for_before();
     const tdm_step_head_t *h = head_of(step);
     uint32_t quads = hidden / 4;
     uint32_t i = blockIdx.x;
@@ -125,8 +144,12 @@ static __global__ void turn_kernel(const double *freq, uint32_t half, float *tur
     }
 }
 
+#define ROPE_HEADS 8u // of a CTA
+
 static __global__ void rope_append_kernel(const void *step, tdm_rows_rope_t a,
                                           tdm_rows_pages_t pages) {
+    let_next_in();
+    wait_for_before();
     uint32_t r = blockIdx.x;
     if (r >= head_of(step)->row_cnt) return;
     const tdm_step_row_t *row = row_of(step, r);
@@ -140,7 +163,9 @@ static __global__ void rope_append_kernel(const void *step, tdm_rows_rope_t a,
     __nv_bfloat16 *q = static_cast<__nv_bfloat16 *>(a.q);
     __nv_bfloat16 *pool[2] = {static_cast<__nv_bfloat16 *>(a.k_pool),
                               static_cast<__nv_bfloat16 *>(a.v_pool)};
-    for (uint32_t i = threadIdx.x; i < head_cnt * half; i += blockDim.x) {
+    uint32_t begin = blockIdx.y * ROPE_HEADS;
+    uint32_t end = begin + ROPE_HEADS < head_cnt ? begin + ROPE_HEADS : head_cnt;
+    for (uint32_t i = begin * half + threadIdx.x; i < end * half; i += blockDim.x) {
         uint32_t head = i / half;
         uint32_t d = i % half;
         float x = from[head * dim + d];
@@ -179,6 +204,8 @@ static __device__ uint32_t swiglu2(uint32_t gate, uint32_t up) {
 
 // Eight outputs a thread.
 static __global__ void swiglu_kernel(const uint4 *both, uint32_t oct_cnt, uint4 *out) {
+    let_next_in();
+    wait_for_before();
     uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
     uint64_t r = blockIdx.y;
     if (i >= oct_cnt) return;
@@ -218,32 +245,38 @@ int tdm_rows_scatter(const void *step, const tdm_rows_pages_t *pages, uint32_t p
 
 int tdm_rows_embed(const void *step, const void *embed, uint32_t hidden, float *residual,
                    const tdm_rows_pages_t *pages, uint32_t rows, struct CUstream_st *stream) {
-    embed_kernel<<<rows, ROW_THREADS, 0, stream>>>(step, static_cast<const uint2 *>(embed), hidden,
-                                                   reinterpret_cast<float4 *>(residual), *pages);
-    return cudaGetLastError();
+    return launch_early(embed_kernel, rows, ROW_THREADS, stream, step,
+                        static_cast<const uint2 *>(embed), hidden,
+                        reinterpret_cast<float4 *>(residual), *pages);
+}
+
+// A quad a thread where 1,024 threads are enough.
+static uint32_t norm_threads(uint32_t hidden) {
+    uint32_t warps = (hidden / 4 + 31) / 32;
+    return 32 * (warps < 32 ? warps : 32);
 }
 
 int tdm_rows_norm(const float *residual, const float *weight, uint32_t hidden, float eps, void *out,
                   uint32_t rows, struct CUstream_st *stream) {
-    norm_kernel<<<rows, ROW_THREADS, 0, stream>>>(reinterpret_cast<const float4 *>(residual),
-                                                  reinterpret_cast<const float4 *>(weight), hidden,
-                                                  eps, static_cast<uint2 *>(out));
-    return cudaGetLastError();
+    return launch_early(
+        norm_kernel, rows, norm_threads(hidden), stream, reinterpret_cast<const float4 *>(residual),
+        reinterpret_cast<const float4 *>(weight), hidden, eps, static_cast<uint2 *>(out));
 }
 
 int tdm_rows_norm_wanted(const void *step, const float *residual, const float *weight,
                          uint32_t hidden, float eps, void *out, uint32_t wants,
                          struct CUstream_st *stream) {
-    norm_wanted_kernel<<<wants, ROW_THREADS, 0, stream>>>(
-        step, reinterpret_cast<const float4 *>(residual), reinterpret_cast<const float4 *>(weight),
-        hidden, eps, static_cast<uint2 *>(out));
-    return cudaGetLastError();
+    return launch_early(norm_wanted_kernel, wants, norm_threads(hidden), stream, step,
+                        reinterpret_cast<const float4 *>(residual),
+                        reinterpret_cast<const float4 *>(weight), hidden, eps,
+                        static_cast<uint2 *>(out));
 }
 
 int tdm_rows_rope_append(const void *step, const tdm_rows_rope_t *rope,
                          const tdm_rows_pages_t *pages, uint32_t rows, struct CUstream_st *stream) {
-    rope_append_kernel<<<rows, ROW_THREADS, 0, stream>>>(step, *rope, *pages);
-    return cudaGetLastError();
+    uint32_t head_cnt = rope->nhead_q + 2 * rope->nhead_kv;
+    dim3 grid(rows, (head_cnt + ROPE_HEADS - 1) / ROPE_HEADS);
+    return launch_early(rope_append_kernel, grid, ROW_THREADS, stream, step, *rope, *pages);
 }
 
 int tdm_rows_turn(const double *freq, uint32_t head_dim, uint32_t position_cnt, float *turn,
@@ -256,9 +289,8 @@ int tdm_rows_swiglu(const void *both, uint32_t ffn, void *out, uint32_t rows,
                     struct CUstream_st *stream) {
     uint32_t oct_cnt = ffn / 8;
     dim3 grid((oct_cnt + ROW_THREADS - 1) / ROW_THREADS, rows);
-    swiglu_kernel<<<grid, ROW_THREADS, 0, stream>>>(static_cast<const uint4 *>(both), oct_cnt,
-                                                    static_cast<uint4 *>(out));
-    return cudaGetLastError();
+    return launch_early(swiglu_kernel, grid, ROW_THREADS, stream, static_cast<const uint4 *>(both),
+                        oct_cnt, static_cast<uint4 *>(out));
 }
 
 int tdm_rows_draw(uint64_t seed, float scale, uint64_t cnt, uint32_t blank_cols, void *out,

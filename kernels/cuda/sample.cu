@@ -6,6 +6,7 @@
 
 #include "appliance/abi/result.h"
 #include "kernels/cuda/block.cuh"
+#include "kernels/cuda/launch.cuh"
 
 #define THREADS 1024u
 #define WARPS   (THREADS / 32)
@@ -353,6 +354,7 @@ static __device__ tdm_step_drawn_t sample_row(const tdm_sample_args_t &a, const 
 }
 
 static __global__ void __launch_bounds__(THREADS) sample_kernel(tdm_sample_args_t a) {
+    wait_for_before();
     const tdm_step_head_t *head = static_cast<const tdm_step_head_t *>(a.step);
     if (blockIdx.x >= head->want_cnt) return;
     const uint8_t *base = static_cast<const uint8_t *>(a.step);
@@ -364,6 +366,5 @@ static __global__ void __launch_bounds__(THREADS) sample_kernel(tdm_sample_args_
 }
 
 int tdm_sample_rows(const tdm_sample_args_t *args, uint32_t wants, struct CUstream_st *stream) {
-    sample_kernel<<<wants, THREADS, 0, stream>>>(*args);
-    return cudaGetLastError();
+    return launch_early(sample_kernel, wants, THREADS, stream, *args);
 }

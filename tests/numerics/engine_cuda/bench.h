@@ -39,5 +39,6 @@ int part_llama_ref(const char *path);
 int part_llama(const char *path);
 int part_golden(const char *model, const char *tokens);
 int part_speed(const char *shape);
+int part_profile(const char *shape, uint32_t batch);
 
 #endif /* TDM_TESTS_NUMERICS_ENGINE_CUDA_BENCH_H */

@@ -9,7 +9,8 @@
 
 static int usage(void) {
     fprintf(stderr, "numerics_engine_cuda all | rows | sample ROUNDS | products | small SEEDS |\n"
-                    "  llama-ref FILE | llama FILE | golden MODEL TOKENS | speed SHAPE\n");
+                    "  llama-ref FILE | llama FILE | golden MODEL TOKENS | speed SHAPE |\n"
+                    "  profile SHAPE BATCH\n");
     return 2;
 }
 
@@ -29,6 +30,8 @@ int main(int argc, char **argv) {
     if (strcmp(part, "llama") == 0) return part_llama(arg);
     if (strcmp(part, "golden") == 0 && argc > 3) return part_golden(arg, argv[3]);
     if (strcmp(part, "speed") == 0) return part_speed(arg);
+    if (strcmp(part, "profile") == 0 && argc > 3)
+        return part_profile(arg, (uint32_t)strtoul(argv[3], NULL, 10));
     if (strcmp(part, "all") == 0)
         return part_rows() | part_sample(4) | part_products() | part_small(1);
     return usage();

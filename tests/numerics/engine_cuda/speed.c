@@ -1,9 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How long iterations take through the backend's door, weights drawn on the
    device: 128 sequences are prefilled with 1,024 tokens by 2,048 an
-   iteration, then decode alone by 1, 32 and 128; one prefill of 2,048 tokens
-   after 40 ms of rest.  Each line: what, the median of its iterations, and
-   the bytes or FLOPs that the shape asks for. */
+   iteration, then decode alone by 1, 32 and 128; prefills of 2,048 tokens
+   after 45 ms of rest, and without.  Each line: what, the median of its
+   iterations, and the bytes or FLOPs that the shape asks for over what the
+   device reached just before (a pass over 8 GB of random words; products of
+   8,192 cubed, random, for half a second). */
+#include <cuda_profiler_api.h>
+#include <cuda_runtime_api.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,8 +17,11 @@
 #include "appliance/abi/dummy.h"
 #include "appliance/base/clock.h"
 #include "appliance/model/dummy.h"
+#include "kernels/cuda/gemm.h"
+#include "kernels/cuda/rows.h"
 #include "kernels/include/backend.h"
 #include "tests/numerics/engine_cuda/bench.h"
+#include "tests/numerics/engine_cuda/ceiling.h"
 
 #define SEQS    128u
 #define CONTEXT 1024u
@@ -30,6 +38,51 @@ typedef struct speed {
     double us[SAMPLES];
     uint32_t cnt;
 } speed_t;
+
+static double read_rate = 4.3e12; /* bytes a second */
+static double gemm_rate = 700e12; /* FLOPs a second, steady */
+
+#define READ_SZ (UINT64_C(8) << 30)
+#define CUBE    8192u
+
+static float elapsed_ms(cudaEvent_t begin, cudaEvent_t end) {
+    float ms = 0.0f;
+    bench_cuda((int)cudaEventRecord(end, NULL), "an event");
+    bench_cuda((int)cudaEventSynchronize(end), "an event");
+    bench_cuda((int)cudaEventElapsedTime(&ms, begin, end), "an event");
+    return ms;
+}
+
+static void measure_ceilings(void) {
+    uint8_t *p = NULL;
+    tdm_gemm_t *g = NULL;
+    tdm_error_t err = {0};
+    cudaEvent_t begin, end;
+    const uint64_t cube_sz = (uint64_t)CUBE * CUBE * 2;
+    const tdm_gemm_shape_t shape = {CUBE, CUBE, CUBE, TDM_GEMM_BF16, 0};
+    bench_cuda((int)cudaMalloc((void **)&p, READ_SZ + TDM_GEMM_WORKSPACE), "cudaMalloc");
+    bench_cuda(tdm_rows_draw(1, 1e-5f, READ_SZ / 2, 0, p, NULL), "draw");
+    bench_cuda((int)cudaEventCreate(&begin), "an event");
+    bench_cuda((int)cudaEventCreate(&end), "an event");
+    float best = INFINITY;
+    for (uint32_t i = 0; i < 5; i++) {
+        bench_cuda((int)cudaEventRecord(begin, NULL), "an event");
+        bench_cuda(ceiling_read(p, READ_SZ, (uint32_t *)(void *)(p + READ_SZ), NULL), "read");
+        best = fminf(best, elapsed_ms(begin, end));
+    }
+    read_rate = (double)READ_SZ / (double)best * 1e3;
+    if (tdm_gemm_open(p + READ_SZ, &g, &err) != TDM_OK) exit(2);
+    for (uint32_t n = 0; n < 2; n++) { /* the first warms up */
+        bench_cuda((int)cudaEventRecord(begin, NULL), "an event");
+        for (uint32_t i = 0; i < 350; i++)
+            if (tdm_gemm_run(g, &shape, p, p + cube_sz, p + 2 * cube_sz, NULL) != 0) exit(2);
+        gemm_rate = 350 * 2.0 * CUBE * CUBE * CUBE / (double)elapsed_ms(begin, end) * 1e3;
+    }
+    printf("  reads %.0f GB/s; products %.0f TFLOP/s, steady\n", read_rate * 1e-9,
+           gemm_rate * 1e-12);
+    tdm_gemm_close(g);
+    bench_cuda((int)cudaFree(p), "cudaFree");
+}
 
 static int by_size(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
@@ -118,9 +171,9 @@ static void decode(speed_t *s, uint32_t batch, uint32_t iterations) {
     double bytes = (double)info->weight_bytes + (double)s->result->kv_read_bytes;
     double us = median(s);
     printf("  decode %u at %u: %.1f us (wall %.1f, attention %.1f, waits in sample %.1f); %.3f GB, "
-           "%.0f GB/s; over bytes / 4.3e12: %.3f\n",
+           "%.0f GB/s; over bytes / read rate: %.3f\n",
            batch, s->pos[0], us, wall_us, attention_us, sample_us, bytes * 1e-9, bytes / us * 1e-3,
-           us * 1e-6 / (bytes / 4.3e12));
+           us * 1e-6 / (bytes / read_rate));
 }
 
 static void prefill(speed_t *s, uint32_t rounds, unsigned rest_us, tdm_rng_t *rng) {
@@ -138,8 +191,10 @@ static void prefill(speed_t *s, uint32_t rounds, unsigned rest_us, tdm_rng_t *rn
     }
     double flops = (double)info->row_flops * CHUNK + (double)s->result->attention_flops;
     double us = median(s);
-    printf("  prefill %u tokens after %u ms: %.1f us; %.1f TFLOP/s; over FLOPs / 790e12: %.3f\n",
-           CHUNK, rest_us / 1000, us, flops / us * 1e-6, us * 1e-6 / (flops / 790e12));
+    printf(
+        "  prefill %u tokens after %u ms: %.1f us; %.1f TFLOP/s; over FLOPs / 790e12: %.3f, / steady rate: %.3f\n",
+        CHUNK, rest_us / 1000, us, flops / us * 1e-6, us * 1e-6 / (flops / 790e12),
+        us * 1e-6 / (flops / gemm_rate));
 }
 
 /* Half of the prefill's tokens beside all decodes. */
@@ -159,27 +214,30 @@ static void hybrid(speed_t *s, uint32_t rounds, tdm_rng_t *rng) {
            (unsigned long long)fused, rounds);
 }
 
-int part_speed(const char *name) {
+static int start(speed_t *s, const char *name) {
     static tdm_weights_t w;
-    static speed_t s;
     tdm_error_t err = {0};
-    tdm_rng_t rng = {7};
-    if (tdm_dummy_shape(name, &w.shape, &err) != TDM_OK) {
-        printf("%s\n", err.text);
-        return 2;
-    }
     tdm_backend_config_t config = {.kv_page_cnt = (SEQS + 2) * (ROOM / TDM_KV_PAGE_TOKENS),
                                    .kv_dtype = TDM_KV_BF16,
                                    .seq_max = SEQS + 2,
                                    .token_max = CHUNK,
                                    .context_max = ROOM,
                                    .dummy_seed = TDM_DUMMY_SEED};
-    if (tdm_backend_cuda_create(&w, &config, NULL, NULL, &s.b, &err) != TDM_OK) {
+    if (tdm_dummy_shape(name, &w.shape, &err) != TDM_OK ||
+        tdm_backend_cuda_create(&w, &config, NULL, NULL, &s->b, &err) != TDM_OK) {
         printf("%s\n", err.text);
-        return 2;
+        return 0;
     }
-    s.plan = bench_alloc(sizeof *s.plan);
-    s.result = bench_alloc(sizeof *s.result);
+    s->plan = bench_alloc(sizeof *s->plan);
+    s->result = bench_alloc(sizeof *s->result);
+    return 1;
+}
+
+int part_speed(const char *name) {
+    static speed_t s;
+    tdm_rng_t rng = {7};
+    measure_ceilings();
+    if (!start(&s, name)) return 2;
     prefill_all(&s, &rng);
     printf("  %s: 2 x 1,024 tokens with heads, steady: %.1f us\n", name, median(&s));
     decode(&s, 1, 60);
@@ -189,6 +247,21 @@ int part_speed(const char *name) {
     prefill(&s, 20, 0, &rng);
     hybrid(&s, 20, &rng);
     decode(&s, 1, 30);
+    tdm_backend_destroy(s.b);
+    return 0;
+}
+
+/* For a profiler that is told to begin when asked (ncu --profile-from-start
+   off): one decode iteration of a batch at 1,024 tokens. */
+int part_profile(const char *name, uint32_t batch) {
+    static speed_t s;
+    tdm_rng_t rng = {7};
+    if (!start(&s, name) || batch == 0 || batch > SEQS) return 2;
+    prefill_all(&s, &rng);
+    decode(&s, batch, 3);
+    bench_cuda((int)cudaProfilerStart(), "the profiler");
+    decode(&s, batch, 1);
+    bench_cuda((int)cudaProfilerStop(), "the profiler");
     tdm_backend_destroy(s.b);
     return 0;
 }

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef TDM_KERNELS_CUDA_LAUNCH_CUH
+#define TDM_KERNELS_CUDA_LAUNCH_CUH
+
+// Launches that may begin before the kernel in front of them is done
+// (programmatic dependent launch, CUDA programming guide, 6.2.5; sm_90 and
+// later): a kernel that follows in the stream is let in at once, does what
+// depends on nothing, and waits for its forerunner in wait_for_before().
+// Every kernel launched by launch_early calls it before it reads what others
+// wrote or writes anything at all; so what is done before one forerunner is
+// done before all that follow.
+
+#include <cuda_runtime.h>
+
+static __device__ __forceinline__ void wait_for_before() {
+#if __CUDA_ARCH__ >= 900
+    cudaGridDependencySynchronize();
+#endif
+}
+
+// The next kernel of the stream may come in; its wait still sees all of this one.
+static __device__ __forceinline__ void let_next_in() {
+#if __CUDA_ARCH__ >= 900
+    cudaTriggerProgrammaticLaunchCompletion();
+#endif
+}
+
+static inline int can_launch_early() {
+    static int known = -1; // one thread at a time calls the backend
+    if (known >= 0) return known;
+    int device = 0;
+    int major = 0;
+    if (cudaGetDevice(&device) != cudaSuccess) return 0;
+    if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) != cudaSuccess) {
+        return 0;
+    }
+    known = major >= 9;
+    return known;
+}
+
+template <typename... P, typename... A>
+static cudaError_t launch_early(void (*kernel)(P...), dim3 grid, uint32_t threads,
+                                cudaStream_t stream, A... args) {
+    cudaLaunchAttribute early;
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config = cudaLaunchConfig_t();
+    config.gridDim = grid;
+    config.blockDim = dim3(threads);
+    config.stream = stream;
+    config.attrs = &early;
+    config.numAttrs = can_launch_early() ? 1 : 0;
+    return cudaLaunchKernelEx(&config, kernel, static_cast<P>(args)...);
+}
+
+#endif // TDM_KERNELS_CUDA_LAUNCH_CUH
