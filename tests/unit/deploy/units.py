@@ -13,9 +13,10 @@ import tempfile
 
 EXPOSURE_MAX = 2.5
 # What only a packaged machine has, and other packages' units that ours name.
-STAND_INS = ("usr/sbin/tandemd", "usr/libexec/tandem/hugepages", "usr/libexec/tandem/nic", "bin/kill")
+STAND_INS = ("usr/sbin/tandemd", "usr/libexec/tandem/hugepages", "usr/libexec/tandem/nic",
+             "usr/libexec/tandem/agent", "bin/kill")
 TARGETS = ("network-online.target", "multi-user.target", "sysinit.target", "basic.target",
-           "shutdown.target")
+           "shutdown.target", "sockets.target")
 
 
 def run(*args):
@@ -76,11 +77,11 @@ def main():
     base = os.path.join(sys.argv[1], "deploy/systemd")
     units = sorted(glob.glob(os.path.join(base, "*.service")))
     examples = sorted(glob.glob(os.path.join(base, "examples", "*.conf")))
-    assert len(units) == 3 and examples
+    assert len(units) == 4 and examples
     findings = check(units, examples)
     with tempfile.TemporaryDirectory() as folder:  # both checks can fail
         loose = os.path.join(folder, "tandemd.service")
-        with open(units[-1], encoding="utf-8") as f:
+        with open(os.path.join(base, "tandemd.service"), encoding="utf-8") as f:
             text = f.read()
         with open(loose, "w", encoding="utf-8") as f:
             f.write(re.sub(r"(?m)^(Protect|Restrict|Private|SystemCall|NoNew|Capab).*\n", "", text)
