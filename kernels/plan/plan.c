@@ -76,6 +76,18 @@ static inline cut_t cut_of(const work_t *w, uint32_t kind, uint64_t magic, uint3
     return c;
 }
 
+/* Whole tiles of a Hopper plan stand by head, and count as long as the longest
+   of their sequence: SMs that run at one time then share the keys of a few
+   heads, where those of all would come from memory once for each round. */
+static int is_by_head(const work_t *w, uint32_t kind, const cut_t *cut) {
+    return kind == TDM_KIND_PREFILL && w->plan->variant == TDM_POD_VARIANT_HOPPER &&
+           cut->span == COST_MAX && cut->piece == 1;
+}
+
+static uint32_t whole_cost(const work_t *w, uint32_t s) {
+    return TDM_MIN((w->seq[s].kv_cnt + KEY_BLOCK - 1) / KEY_BLOCK, COST_MAX);
+}
+
 /* Counts items, merges and floats of a kind into the plan and fills the
    buckets; 0 where a bound is passed. */
 static int measure(work_t *w, uint32_t kind) {
@@ -91,9 +103,15 @@ static int measure(work_t *w, uint32_t kind) {
     for (uint32_t s = w->begin[kind]; s < w->end[kind]; s++) {
         for (tile_t t = {0}; tdm_pod_tile_next(w, &w->seq[s], &t);) {
             cut_t cut = cut_of(w, kind, magic, s, &t);
-            if (cut.full) bucket[cut.span] += cut.full * nhead;
-            if (cut.piece > cut.full) bucket[cut.rest] += nhead;
-            w->cost_max[kind] = TDM_MAX(w->cost_max[kind], cut.full ? cut.span : cut.rest);
+            uint32_t most = cut.full ? cut.span : cut.rest;
+            if (is_by_head(w, kind, &cut)) {
+                most = whole_cost(w, s);
+                bucket[most] += nhead;
+            } else {
+                if (cut.full) bucket[cut.span] += cut.full * nhead;
+                if (cut.piece > cut.full) bucket[cut.rest] += nhead;
+            }
+            w->cost_max[kind] = TDM_MAX(w->cost_max[kind], most);
             item += (uint64_t)cut.piece * nhead;
             if (cut.piece == 1) continue;
             merge += nhead;
@@ -152,6 +170,26 @@ static void place_pieces(work_t *w, uint32_t kind, uint32_t s, const tile_t *t, 
     }
 }
 
+/* The tile at row 0 of a sequence and those behind it, `cnt` in all, as whole
+   items by head, the longest first. */
+static void place_whole(work_t *w, uint32_t s, uint32_t cnt) {
+    const uint32_t nhead = w->config->shape.nhead_kv;
+    const uint32_t step = cnt; /* from a head to the next */
+    uint32_t *off = &w->bucket[TDM_KIND_PREFILL][whole_cost(w, s)];
+    tdm_pod_item_t *item = w->item[TDM_KIND_PREFILL] + *off + cnt;
+    *off += cnt * nhead;
+    for (tile_t t = {0}; cnt-- && tdm_pod_tile_next(w, &w->seq[s], &t);) {
+        half_t rows = {s, t.row, t.row_cnt, 0};
+        half_t keys = {0, t.kv_cnt, TDM_POD_NO_MERGE, 0};
+        item--;
+        for (uint32_t h = 0; h < nhead; h++) {
+            rows[3] = h;
+            memcpy(&item[h * step].seq, &rows, sizeof rows);
+            memcpy(&item[h * step].kv_begin, &keys, sizeof keys);
+        }
+    }
+}
+
 /* The merges of a tile's pieces, one for each KV head; returns the first's
    number, TDM_POD_NO_MERGE where the tile is one piece. */
 static uint32_t place_merges(work_t *w, uint32_t kind, const tile_t *t, const cut_t *cut) {
@@ -177,17 +215,20 @@ static uint32_t place_merges(work_t *w, uint32_t kind, const tile_t *t, const cu
 static void place_tiles(work_t *w, uint32_t kind, uint64_t magic, uint32_t s) {
     uint32_t first = w->merge_cnt;
     uint32_t most = 1;
+    uint32_t whole = 0; /* by head, and the first of their sequence */
     for (tile_t t = {0}; tdm_pod_tile_next(w, &w->seq[s], &t);) {
         cut_t cut = cut_of(w, kind, magic, s, &t);
         most = TDM_MAX(most, cut.piece);
         (void)place_merges(w, kind, &t, &cut);
+        whole += (uint32_t)is_by_head(w, kind, &cut);
     }
+    if (whole) place_whole(w, s, whole);
     for (uint32_t i = 0; i < most; i++) {
         uint32_t merge = first;
         for (tile_t t = {0}; tdm_pod_tile_next(w, &w->seq[s], &t);) {
             cut_t cut = cut_of(w, kind, magic, s, &t);
             int is_cut = cut.piece > 1;
-            if (i < cut.piece) {
+            if (i < cut.piece && !is_by_head(w, kind, &cut)) {
                 place_pieces(w, kind, s, &t, &cut, is_cut ? merge : TDM_POD_NO_MERGE, i, i + 1);
             }
             if (is_cut) merge += w->config->shape.nhead_kv;

@@ -79,6 +79,10 @@ __global__ void __launch_bounds__(HOP_THREAD, 1)
         c->role = hop_role(a, ptx_smid() % a.pod.smid_cnt);
         hop_control_begin(smem, TR::WG, hop_decode_map<TR>(smem, group).warp_cnt);
     }
+    // So that the first copies find their maps.
+    if (threadIdx.x - 32 < sizeof maps / sizeof(CUtensorMap)) {
+        ptx_tma_prefetch_map(reinterpret_cast<const CUtensorMap *>(&maps) + threadIdx.x - 32);
+    }
     __syncthreads();
     const uint32_t role = __shfl_sync(~0u, c->role, 0);
     const uint32_t wg = __shfl_sync(~0u, threadIdx.x / 128, 0);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // perf_attention [--set named|peers|grid|small|ablate|steady|ncu] [--points A:B] [--ways A,B,...]
-//                [--rounds LEAST:MOST] [--within SHARE] [--steady SECONDS] [--profile] [--sweep]
+//                [--rounds LEAST:MOST] [--within SHARE] [--steady SECONDS] [--profile] [--sweep
+//                PIECES]
 //                [--pool GB] [--variant N] [--knob KEY=VALUE]... [--out FILE]
 //
 // Measures hybrid batches (points.h) by every way to run them (ways.h) and
@@ -13,7 +14,8 @@
 //              points so marked, ablate with all ways
 //   --ways     these only, by name
 //   --steady   besides, serial and fused for so many seconds each
-//   --sweep    besides, the fused way by every share of SMs and cut (sweep.h)
+//   --sweep    besides, the fused way by every share of SMs and up to so many
+//              pieces of a tile (sweep.h)
 //   --profile  no timing: each way once between cudaProfilerStart and
 //              cudaProfilerStop, for ncu
 //   --variant  the best kernels to take (tdm_pod_variant_t); 2, the portable
@@ -34,7 +36,7 @@ typedef struct args {
     unsigned pool_gb;
     double steady_s;
     int is_profile;
-    int is_sweep;
+    unsigned sweep;
     rounds_t rounds;
     tdm_pod_config_t knob;
     FILE *out;
@@ -72,10 +74,6 @@ static void parse(int argc, char **argv, args_t *a) {
             a->is_profile = 1;
             continue;
         }
-        if (!strcmp(argv[i], "--sweep")) {
-            a->is_sweep = 1;
-            continue;
-        }
         i++;
         if (!strcmp(argv[i - 1], "--set"))
             a->set = v;
@@ -89,6 +87,8 @@ static void parse(int argc, char **argv, args_t *a) {
             a->rounds.within = (float)atof(v);
         else if (!strcmp(argv[i - 1], "--steady"))
             a->steady_s = atof(v);
+        else if (!strcmp(argv[i - 1], "--sweep"))
+            a->sweep = (unsigned)atoi(v);
         else if (!strcmp(argv[i - 1], "--pool"))
             a->pool_gb = (unsigned)atoi(v);
         else if (!strcmp(argv[i - 1], "--variant"))
@@ -203,9 +203,9 @@ int main(int argc, char **argv) {
         printf("%s %u/%u/%u: prefill %.0f decode %.0f serial %.0f streams %.0f %.0f fused %.0f\n",
                p.model, p.ctx, p.chunk, p.batch, t[PREFILL].us, t[DECODE].us, t[SERIAL].us,
                t[STREAMS_PD].us, t[STREAMS_DP].us, t[FUSED].us);
-        if (a.is_sweep) {
+        if (a.sweep) {
             static sweep_t s;
-            sweep_run(&b, &p, &s);
+            sweep_run(&b, &p, a.sweep, &s);
             row_sweep(a.out, &p, &s);
         }
         for (uint32_t k = 0; k < cnt && a.steady_s > 0; k++) {

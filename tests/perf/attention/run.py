@@ -17,6 +17,9 @@ perf_planner), OUT gets attention.jsonl, attention.md and ledger.jsonl.
   planner   the planner's time on this host
   ncu       three points under Nsight Compute, where it is
   peers     peers.py on the named points, in the same call
+  hopper    the Hopper kernels: the 31 points that every peer was measured on,
+            each share and cut of them, four points for two seconds with
+            energy; its rows go to attention_hopper.jsonl, .md and ledger
 
 --peers DIR: a folder of wheels (pip download flashinfer-python and what it
 needs).  Folders in it are put on the path as they are: a
@@ -36,6 +39,7 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 STEPS = ["named", "grid", "small", "ablate", "steady", "overhead", "planner", "ncu", "peers"]
+ALL = STEPS + ["hopper"]
 
 # What is asked of ncu: the table's name, the rollup, and metrics of which the
 # first that this GPU has is taken.
@@ -205,6 +209,23 @@ def peers(out, tmp, folder, named):
     out.lines(path)
 
 
+def hopper(args, tmp, program):
+    """Rows and tables of their own, beside those of the other steps."""
+    name = os.path.join(args.out, "attention_hopper")
+    out = Out(name + ".jsonl")
+    out.put(run_row(program, args))
+    base = [program, "--variant", "3", "--set"]
+    measure(out, tmp, "hopper", 120, *base, "peers", "--rounds", "2:3", "--sweep", "3", "--ways",
+            "prefill,decode,serial,streams_pd,streams_dp,fused")
+    for first in (0, 2, 4, 6):  # of the steady points: the four of the issue of record
+        measure(out, tmp, f"hopper steady {first}", 30, *base, "steady", "--points",
+                f"{first}:{first + 1}", "--rounds", "1:1", "--ways", "serial,fused", "--pool", "10",
+                "--steady", "2")
+    with open(name + ".md", "w", encoding="utf-8") as f:
+        out.program("hopper report", 60, sys.executable, os.path.join(HERE, "hopper.py"),
+                    name + ".jsonl", "--ledger", name + ".ledger", stdout=f)
+
+
 def main():
     ap = argparse.ArgumentParser()
     ap.add_argument("build")
@@ -214,12 +235,17 @@ def main():
     ap.add_argument("--commit", default="")
     ap.add_argument("--variant", default="2")
     args = ap.parse_args()
-    steps = args.steps.split(",")
+    steps = ALL if args.steps == "all" else args.steps.split(",")
     os.makedirs(args.out, exist_ok=True)
     program = find(args.build, "perf_attention")
     nolog, planner = find(args.build, "perf_attention_nolog"), find(args.build, "perf_planner")
     if not program:
         return 2
+    if "hopper" in steps:
+        with tempfile.TemporaryDirectory() as tmp:
+            hopper(args, tmp, program)
+        if steps == ["hopper"]:
+            return 0
     out = Out(os.path.join(args.out, "attention.jsonl"))
     out.put(run_row(program, args))
     with tempfile.TemporaryDirectory() as tmp:

@@ -8,7 +8,7 @@
 
 #include "tests/perf/attention/burst.h"
 
-#define SWEEP_MAX 64u
+#define SWEEP_MAX 96u
 
 typedef struct sweep_cut {
     uint32_t decode_sm; // SMs that begin with decode
@@ -21,8 +21,8 @@ typedef struct sweep {
     uint32_t cnt;
 } sweep_t;
 
-// sweep_run measures the point in hand, and leaves way FUSED planned as it
-// found it; no cuts where it is not a plan of that variant.
-void sweep_run(bench_t *b, const point_t *p, sweep_t *out);
+// sweep_run measures the point in hand with up to piece_max pieces, and leaves way FUSED planned as
+// it found it; no cuts where it is not a plan of that variant.
+void sweep_run(bench_t *b, const point_t *p, uint32_t piece_max, sweep_t *out);
 
 #endif // TDM_TESTS_PERF_ATTENTION_SWEEP_H

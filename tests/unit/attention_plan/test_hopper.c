@@ -147,6 +147,30 @@ static void shares_follow_the_batch(void **state) {
     }
 }
 
+/* Whole tiles: the longest sequence first, in it head by head, and of a head
+   the longest tile first. */
+static void whole_tiles_stand_by_head(void **state) {
+    (void)state;
+    rig_t r;
+    hopper_rig(&r, "h200", 32, 8);
+    r.config.part_float_max = UINT64_C(1) << 32;
+    r.config.prefill_split = 1;
+    add_prefill(&r, 3000, 500);
+    add_prefill(&r, 9000, 2048);
+    build(&r, TDM_ROUTE_FUSED);
+    uint32_t cnt = r.plan.item_cnt[TDM_KIND_PREFILL];
+    assert_int_equal(cnt, 8 * (11 + 43));
+    for (uint32_t i = 0; i < cnt; i++) {
+        const tdm_pod_item_t *it = &items(&r, TDM_KIND_PREFILL)[i];
+        uint32_t own = i < 8 * 43 ? i : i - 8 * 43; /* number in its sequence */
+        uint32_t tile = i < 8 * 43 ? 43 : 11;
+        assert_int_equal(it->seq, i < 8 * 43);
+        assert_int_equal(it->head_kv, own / tile);
+        assert_int_equal(it->row, (tile - 1 - own % tile) * TDM_HOPPER_ROW);
+    }
+    rig_close(&r);
+}
+
 /* A config's shares and pieces are obeyed: what a sweep measures. */
 static void forced_cuts_are_obeyed(void **state) {
     (void)state;
@@ -201,6 +225,7 @@ int main(void) {
         cmocka_unit_test(other_devices_get_the_portable_plan),
         cmocka_unit_test(without_room_for_partials_the_portable_plan_comes),
         cmocka_unit_test(shares_follow_the_batch),
+        cmocka_unit_test(whole_tiles_stand_by_head),
         cmocka_unit_test(forced_cuts_are_obeyed),
         cmocka_unit_test(a_route_has_its_cut),
     };
