@@ -17,7 +17,7 @@
 #define DRIVER_MIN 13000u
 
 /* The best variant that is taken unasked. */
-#define VARIANT_BEST TDM_POD_VARIANT_PORTABLE
+#define VARIANT_BEST TDM_POD_VARIANT_HOPPER
 
 /* The reason that stands first in reasons.def; 0 is none. */
 static uint32_t first_of(uint32_t a, uint32_t b) {

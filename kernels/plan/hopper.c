@@ -14,8 +14,9 @@
 #define ITEM_US   7.0f
 #define PIECE_US  4.0f
 #define BESIDE    1.13f
-#define SWITCH_US 1.8f /* from the last work of one kind to the first of the other */
-#define LAUNCH_US 5.0f /* of one more launch */
+#define SWITCH_US 1.8f  /* from the last work of one kind to the first of the other */
+#define LAUNCH_US 5.0f  /* of one more launch */
+#define UNSURE    1.04f /* so much longer may prefill items take than foreseen */
 
 /* GB/s that n of 132 SMs draw, in steps of 12 SMs. */
 static const uint16_t rate_gbs[] = {0,    1240, 2480, 3490, 3590, 3670,
@@ -105,13 +106,14 @@ static void play(game_t *g, batch_t b) {
     if (b.cnt && decode_end(g) > b.us + SWITCH_US) decode_join(g, b.us + SWITCH_US, b.cnt);
 }
 
-float tdm_hopper_time(const tdm_hopper_sum_t *s, const tdm_hopper_cut_t *c) {
+/* The whole launch, prefill items taking `slow` times as long as foreseen. */
+static float play_launch(const tdm_hopper_sum_t *s, const tdm_hopper_cut_t *c, float slow) {
     game_t g = {.sum = s, .decode_sm = c->share[TDM_KIND_DECODE]};
     uint32_t rest = s->tile_cnt - c->whole_cnt;
     float tile = s->tile_cnt ? (float)s->block_cnt / (float)s->tile_cnt : 0.0f;
     float piece = c->span ? (tile + (float)c->span - 1.0f) / (float)c->span : 1.0f;
     uint32_t cut = TDM_MAX((uint32_t)piece, 1u);
-    float block_us = BLOCK_US * (float)s->head_dim / 128.0f;
+    float block_us = BLOCK_US * slow * (float)s->head_dim / 128.0f;
     g.left[0] = c->whole_cnt * s->nhead_kv;
     g.left[1] = rest * cut * s->nhead_kv;
     g.cost[0] = tile * block_us + ITEM_US;
@@ -140,11 +142,16 @@ float tdm_hopper_time(const tdm_hopper_sum_t *s, const tdm_hopper_cut_t *c) {
     return g.end;
 }
 
+float tdm_hopper_time(const tdm_hopper_sum_t *s, const tdm_hopper_cut_t *c) {
+    return play_launch(s, c, 1.0f);
+}
+
 /* Decode items: long ones cost least, but there must be enough to share
    out. */
 static uint32_t decode_span(const tdm_hopper_sum_t *s) {
-    uint64_t cnt = s->decode_tok * s->nhead_kv / TDM_HOPPER_ITEM_TOK;
-    if (cnt >= 3u * s->sm_cnt) return TDM_HOPPER_ITEM_TOK / 64;
+    uint64_t cnt = s->decode_tok * s->nhead_kv / 2048;
+    if (cnt >= 24u * s->sm_cnt) return TDM_HOPPER_ITEM_TOK / 64;
+    if (cnt >= 3u * s->sm_cnt) return 2048 / 64;
     return cnt >= s->sm_cnt ? 16 : 8;
 }
 
@@ -153,9 +160,10 @@ static uint32_t decode_span(const tdm_hopper_sum_t *s) {
 #define SPAN_MIN  16u
 #define PIECE_MAX 3u
 
-/* Keeps the cut where it is faster; of two that are near, the first. */
+/* Keeps the cut where it is faster; of two that are near, the first.  A cut
+   whose last round just fits must also be good where it does not. */
 static void try_cut(const tdm_hopper_sum_t *s, tdm_hopper_cut_t *c, tdm_hopper_cut_t *best) {
-    c->us = tdm_hopper_time(s, c);
+    c->us = 0.5f * (play_launch(s, c, 1.0f) + play_launch(s, c, UNSURE));
     if (best->us < 0.0f || c->us < best->us * 0.995f) *best = *c;
 }
 
@@ -291,7 +299,8 @@ void tdm_pod_hopper_cut(work_t *w, uint32_t route) {
     const tdm_hopper_cut_t *tiles = route == TDM_ROUTE_SERIAL ? &w->hopper_alone : &w->hopper;
     uint32_t span = w->hopper.decode_span;
     if (c->decode_split_tok) span = TDM_MAX(c->decode_split_tok / KEY_BLOCK, 1u);
-    span = TDM_MIN(span, TDM_HOPPER_ITEM_TOK / KEY_BLOCK);
+    uint32_t most = TDM_MIN(TDM_HOPPER_ITEM_TOK, TDM_HOPPER_ITEM_PAGE * c->shape.page_tok);
+    span = TDM_MIN(span, most / KEY_BLOCK);
     memcpy(w->plan->share, w->hopper.share, sizeof w->plan->share);
     w->plan->decode_split_tok = span * KEY_BLOCK;
     w->span[TDM_KIND_DECODE] = span;

@@ -25,9 +25,10 @@ TDM_BEGIN_DECLS
 #define TDM_HOPPER_PART(head_dim) (TDM_HOPPER_ROW * ((uint64_t)(head_dim) + 8))
 #define TDM_HOPPER_GROUP          8u /* most query heads of a KV head */
 #define TDM_HOPPER_SMEM           231424u
-/* Most keys of a decode item; the kernel keeps its page numbers in shared
-   memory (HOP_ITEM_TOK_MAX). */
-#define TDM_HOPPER_ITEM_TOK 2048u
+/* Most keys and most pages of a decode item; the kernel keeps its page numbers
+   in shared memory (HOP_PAGE_MAX). */
+#define TDM_HOPPER_ITEM_TOK  4096u
+#define TDM_HOPPER_ITEM_PAGE 128u
 
 /* Most pieces of a prefill tile: the kernel counts them in ten bits
    (HOP_PART_FIELD). */

@@ -38,10 +38,30 @@ __device__ __forceinline__ void ptx_mbarrier_arrive_expect(uint32_t bar, uint32_
                  : "memory");
 }
 
+// Of a build for tests: waits begin late, at random, and on one SM always.
+__device__ __forceinline__ void ptx_mbarrier_late() {
+#ifdef PTX_MBARRIER_LATE
+    uint32_t ns;
+    asm volatile("{\n.reg .u32 t, s;\n.reg .pred p;\n"
+                 "mov.u32 t, %%clock;\n"
+                 "mov.u32 s, %%smid;\n"
+                 "mad.lo.u32 t, t, 2654435761, s;\n"
+                 "shr.u32 t, t, 19;\n" // below 8192: one in eight sleeps, up to a microsecond
+                 "setp.eq.u32 p, s, 5;\n"
+                 "@p mov.u32 t, 700;\n"
+                 "setp.gt.u32 p, t, 1024;\n"
+                 "@p mov.u32 t, 0;\n"
+                 "mov.u32 %0, t;\n}"
+                 : "=r"(ns));
+    __nanosleep(ns);
+#endif
+}
+
 // Waits for the end of the phase of this parity.  A lost wait is a broken
 // invariant: it traps, and the host sees a failed launch, not a hang.  One
 // piece of assembly: ptxas must not see a loop between wgmma and its wait.
 __device__ __forceinline__ void ptx_mbarrier_wait(uint32_t bar, uint32_t parity) {
+    ptx_mbarrier_late();
     asm volatile("{\n.reg .pred p;\n.reg .u32 n;\n"
                  "mov.u32 n, 0;\n"
                  "TRY_%=:\n"

@@ -22,7 +22,9 @@
 
 #define HOP_SMEM_SZ    231424 // all that a CTA may take, less 1 KiB
 #define HOP_CONTROL_SZ 1024
-#define HOP_STAGE_MAX  5
+#ifndef HOP_STAGE_MAX // a test is built with the least, 2
+#define HOP_STAGE_MAX 5
+#endif
 #define HOP_PART_FIELD 10 // bits of a warpgroup's count of splits
 #define HOP_TURN       4  // prefill items known at one time: written, in hand, at its end
 
@@ -31,8 +33,8 @@
 #define HOP_SLOT     4    // decode items known ahead
 #define HOP_MERGER   3    // warps that fold what the twelve leave
 
-// Keys of a decode item: its page numbers lie in shared memory.
-#define HOP_ITEM_TOK_MAX 2048
-#define HOP_PAGE_MAX     (HOP_ITEM_TOK_MAX / 16)
+// Pages of a decode item: their numbers lie in shared memory
+// (TDM_HOPPER_ITEM_PAGE).
+#define HOP_PAGE_MAX 128
 
 #endif // TDM_KERNELS_ATTENTION_HOPPER_CONFIG_H

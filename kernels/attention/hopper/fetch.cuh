@@ -129,6 +129,87 @@ static __device__ __forceinline__ void fold_row(const hop_args_t &a, const pod_b
     for (int p = 0; p < PAIR; p++) sink.put(p * 64 + lane * 2, o[p].x, o[p].y);
 }
 
+// Folds the partials of a merge, in their order, into rows; the warp.  A few
+// heads and splits at a time, for the loads' latency: of the last item of a
+// launch the device waits for it.
+template <class TR>
+static __device__ __forceinline__ void fold_parts(const hop_args_t &a, const pod_blob &blob,
+                                                  const tdm_attn_seq_t &seq,
+                                                  const tdm_pod_item_t &it) {
+    constexpr int PAIR = TR::DIM / 64;
+    constexpr int HEAD = 2;
+    constexpr int SPLIT = 4;
+    const uint32_t lane = threadIdx.x % 32;
+    const tdm_pod_merge_t g = blob.merge[it.merge];
+    const pod_part from = pod_part_of<TR::DIM>(a.pod, g);
+    tdm_pod_item_t whole = it;
+    whole.merge = TDM_POD_NO_MERGE;
+#pragma unroll 1
+    for (uint32_t head = 0; head < g.row_cnt; head += HEAD) {
+        float top[HEAD], l[HEAD];
+        float2 o[HEAD][PAIR];
+#pragma unroll
+        for (int h = 0; h < HEAD; h++) {
+            const uint32_t row = min(head + h, g.row_cnt - 1);
+            top[h] = -CUDART_INF_F;
+            for (uint32_t s = lane; s < g.split_cnt; s += 32) {
+                top[h] = fmaxf(top[h], __ldcg(from.m + s * g.row_cnt + row));
+            }
+#pragma unroll
+            for (int d = 1; d < 32; d *= 2) {
+                top[h] = fmaxf(top[h], __shfl_xor_sync(~0u, top[h], d));
+            }
+            l[h] = 0.0f;
+#pragma unroll
+            for (int p = 0; p < PAIR; p++) o[h][p] = make_float2(0.0f, 0.0f);
+        }
+#pragma unroll 1
+        for (uint32_t s0 = 0; s0 < g.split_cnt; s0 += SPLIT) {
+#pragma unroll
+            for (int i = 0; i < SPLIT; i++) {
+#pragma unroll
+                for (int h = 0; h < HEAD; h++) {
+                    // Loads without a branch; what is past the last counts as nothing.
+                    const bool is = s0 + i < g.split_cnt;
+                    const uint32_t at =
+                        min(s0 + i, g.split_cnt - 1) * g.row_cnt + min(head + h, g.row_cnt - 1);
+                    const float base = top[h] == -CUDART_INF_F ? 0.0f : top[h];
+                    const float w = is ? ptx_ex2(__ldcg(from.m + at) - base) : 0.0f;
+                    l[h] = fmaf(w, is ? __ldcg(from.l + at) : 0.0f, l[h]);
+#pragma unroll
+                    for (int p = 0; p < PAIR; p++) {
+                        const float2 x = __ldcg(reinterpret_cast<const float2 *>(
+                            from.o + static_cast<uint64_t>(at) * TR::DIM + p * 64 + lane * 2));
+                        o[h][p].x = fmaf(w, is ? x.x : 0.0f, o[h][p].x);
+                        o[h][p].y = fmaf(w, is ? x.y : 0.0f, o[h][p].y);
+                    }
+                }
+            }
+        }
+#pragma unroll
+        for (int h = 0; h < HEAD; h++) {
+            if (head + h >= g.row_cnt) continue;
+            pod_row_sink<TR> sink(a.pod, blob, seq, whole, head + h, top[h], l[h], lane == 0);
+#pragma unroll
+            for (int p = 0; p < PAIR; p++) sink.put(p * 64 + lane * 2, o[h][p].x, o[h][p].y);
+        }
+    }
+}
+
+// The warp's partials are written; returns 1 where it folded them all.
+template <class TR>
+static __device__ __forceinline__ uint32_t fold_arrive(const hop_args_t &a, const pod_blob &blob,
+                                                       const tdm_attn_seq_t &seq,
+                                                       const tdm_pod_item_t &it) {
+    uint32_t is_mine = 0;
+    __threadfence(); // M1
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) is_mine = merge_arrive(a.pod, blob, it.merge);
+    is_mine = __shfl_sync(~0u, is_mine, 0);
+    if (is_mine) fold_parts<TR>(a, blob, seq, it);
+    return is_mine;
+}
+
 // Merger `own` in [0, HOP_MERGER) of the warps 1 to 3.
 template <class TR>
 static __device__ __forceinline__ void decode_fold(const hop_args_t &a, uint32_t smem,
@@ -162,7 +243,7 @@ static __device__ __forceinline__ void decode_fold(const hop_args_t &a, uint32_t
             ptx_mbarrier_arrive(HOP_AT(smem, scratch_empty));
             ptx_mbarrier_arrive(HOP_AT(smem, slot_empty) + place * 8);
         }
-        if (it.merge != TDM_POD_NO_MERGE) merge += merge_arrive_warp<TR>(a.pod, blob, seq, it);
+        if (it.merge != TDM_POD_NO_MERGE) merge += fold_arrive<TR>(a, blob, seq, it);
         if (lane == 0) {
             pod_log(a.pod, blob.head->item_cnt[TDM_KIND_PREFILL] + index, TDM_KIND_DECODE,
                     ptx_smid(), TDM_POD_PACK, begin);

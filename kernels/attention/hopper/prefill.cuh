@@ -375,7 +375,11 @@ static __device__ __forceinline__ void prefill_consume(const hop_args_t &a, uint
         k.w.l[0] = k.w.l[1] = 0.0f;
         k.is_add = 0;
         if (k.tok >= k.kv_end) {
-            hop_release(HOP_AT(smem, q_empty)); // no row sees a key
+            // No row sees a key.  Where nobody computes, a warp may still
+            // wait for this item: two such in a row and it would see the
+            // parity that it left.
+            ptx_bar_sync_at<128>(HOP_BAR_PART + wg);
+            hop_release(HOP_AT(smem, q_empty));
         } else {
             prefill_first<TR>(a, smem, q, seen, k);
 #pragma unroll 1

@@ -200,15 +200,18 @@ static __device__ __forceinline__ void prefill_copy_q(const hop_args_t &a, uint3
             }
             if (threadIdx.x == 64) t->begin = pod_clock_now();
             ptx_mbarrier_wait(HOP_AT(smem, q_empty), (turn & 1) ^ 1);
-            const auto *q = static_cast<const typename TR::elem *>(a.pod.layer.q) + chunk * 8;
-#pragma unroll 4
+            // Of all the warps these two keep the others waiting: few
+            // instructions a row.  A plan's rows of q are below 4 GiB.
+            const auto *q = static_cast<const uint8_t *>(a.pod.layer.q) + chunk * 16 +
+                            (static_cast<uint64_t>(first) * a.pod.nhead_q + head) * TR::DIM * 2;
+            const uint32_t other = a.pod.nhead_q - group; // heads of a token that are not ours
+#pragma unroll 8
             for (uint32_t r = r0; r < TR::ROW; r += STEP) {
-                uint32_t tok = pod_token_of(row + r, magic);
-                uint64_t at = static_cast<uint64_t>(first + tok) * a.pod.nhead_q + head + row + r -
-                              tok * group;
+                uint32_t p = row + r;
+                uint32_t at = (pod_token_of(p, magic) * other + p) * TR::DIM * 2;
                 int is_row = r < row_cnt;
-                ptx_cp_async_16(sQ + r * 128 + ((chunk ^ (r & 7)) % 8 << 4),
-                                q + (is_row ? at * TR::DIM : 0), is_row);
+                ptx_cp_async_16(sQ + r * 128 + ((chunk ^ (r & 7)) % 8 << 4), q + (is_row ? at : 0),
+                                is_row);
             }
             ptx_cp_async_commit();
             ptx_cp_async_wait<0>();

@@ -63,6 +63,13 @@ static void sinking_scores(world_t *w, uint32_t i) {
     for (uint32_t s = 0; s < 5; s++) decode(w, kv[s]);
 }
 
+// Rows that see nothing, item after item.
+static void empty_items(world_t *w, uint32_t i) {
+    shape(w, 8, 8, 64u << i % 2, 64);
+    for (uint32_t s = 0; s < 24; s++) prefill(w, s % 6 == 5 ? 90 : 0, 1 + s);
+    if (i / 2) decode(w, 300);
+}
+
 static void one_key(world_t *w, uint32_t i) {
     shape(w, 8, 2, 64u << i % 2, 16);
     type(w, i);
@@ -173,6 +180,7 @@ static const struct {
     uint32_t cnt;
 } list[] = {{"empty_decode_row", empty_decode_row, 16},
             {"empty_partials", empty_partials, 8},
+            {"empty_items", empty_items, 4},
             {"sinking_scores", sinking_scores, 16},
             {"one_key", one_key, 8},
             {"short_lengths", short_lengths, 40},

@@ -99,7 +99,7 @@ static void draw_world(world_t *w, tdm_rng_t *rng, uint32_t lg_max, uint64_t byt
 
 static void shapes(const char *name, uint32_t cnt, uint64_t seed, uint32_t lg_max,
                    uint64_t byte_max, uint64_t cost_max) {
-    static const uint32_t splits[] = {0, 0, 64, 128, 256, 1024};
+    static const uint32_t splits[] = {0, 0, 64, 128, 256, 1024, 4096};
     static world_t w;
     for (uint32_t i = 0; i < cnt; i++) {
         uint64_t s = seed * 1000003 + i;

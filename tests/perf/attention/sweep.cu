@@ -19,7 +19,7 @@ void sweep_run(bench_t *b, const point_t *p, uint32_t piece_max, sweep_t *out) {
     out->cnt = 0;
     if (b->plan[FUSED].variant == TDM_POD_VARIANT_HOPPER) {
         uint32_t step = before.gpu.sm_cnt / 33; // 4 of 132
-        for (uint32_t sm = 4 * step; sm <= 16 * step; sm += step) {
+        for (uint32_t sm = 5 * step; sm <= 13 * step; sm += step) {
             for (uint32_t piece = 1; piece <= piece_max && out->cnt < SWEEP_MAX; piece++) {
                 float us = measure(b, p, sm, piece);
                 if (us > 0.0f) out->cut[out->cnt++] = {sm, piece, us};

@@ -25,7 +25,9 @@ static void check_hopper(const rig_t *r) {
     }
     for (uint32_t i = 0; i < p->item_cnt[TDM_KIND_DECODE]; i++) {
         const tdm_pod_item_t *it = &items(r, TDM_KIND_DECODE)[i];
+        uint32_t page = (it->kv_end - it->kv_begin) / r->config.shape.page_tok;
         assert_true(it->kv_end - it->kv_begin <= TDM_HOPPER_ITEM_TOK);
+        assert_true(page <= TDM_HOPPER_ITEM_PAGE);
         assert_true(it->row_cnt <= TDM_HOPPER_GROUP);
     }
 }
@@ -41,6 +43,7 @@ static void random_batches_keep_what_the_kernel_asks(void **state) {
         hopper_rig(&r, gpu[i % TDM_COUNT_OF(gpu)], heads[h][0], heads[h][1]);
         r.config.part_float_max = UINT64_C(1) << 32; /* not what is asked here */
         r.config.shape.head_dim = tdm_rng_below(&rng, 2) ? 64 : 128;
+        r.config.shape.page_tok = 16u << tdm_rng_below(&rng, 4);
         uint32_t prefill = tdm_rng_below(&rng, 4);
         uint32_t decode = tdm_rng_below(&rng, 100);
         for (uint32_t s = 0; s < prefill; s++) {
@@ -97,6 +100,11 @@ static void other_devices_get_the_portable_plan(void **state) {
         assert_int_equal(r.plan.variant,
                          is_hopper ? TDM_POD_VARIANT_HOPPER : TDM_POD_VARIANT_PORTABLE);
         check_cover(&r);
+        r.config.variant = 0; /* any: the best that there is */
+        build(&r, TDM_ROUTE_FUSED);
+        assert_int_equal(r.plan.variant,
+                         is_hopper ? TDM_POD_VARIANT_HOPPER : TDM_POD_VARIANT_PORTABLE);
+        assert_int_equal(r.plan.reason, TDM_REASON_NONE);
         rig_close(&r);
     }
 }

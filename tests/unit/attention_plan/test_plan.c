@@ -43,6 +43,7 @@ static void every_device_gets_a_tile_and_two_ctas(void **state) {
         for (uint32_t dim = 64; dim <= 128; dim += 64) {
             rig_t r;
             rig_open(&r, name, 32, 8);
+            r.config.variant = TDM_POD_VARIANT_PORTABLE;
             r.config.shape.head_dim = dim;
             add_prefill(&r, 4096, 512);
             add_decode(&r, 4096);
@@ -70,6 +71,7 @@ static void wide_tiles_on_hopper_narrower_where_shared_memory_ends(void **state)
     for (uint32_t i = 0; i < TDM_COUNT_OF(want); i++) {
         rig_t r;
         rig_open(&r, want[i].name, 32, 8);
+        r.config.variant = TDM_POD_VARIANT_PORTABLE;
         add_decode(&r, 100);
         assert_int_equal(build(&r, TDM_ROUTE_FUSED)->tile, want[i].tile);
         assert_int_equal(r.plan.route, TDM_ROUTE_DECODE_ONLY);
@@ -231,6 +233,7 @@ static void prefill_is_not_cut_where_decode_fills_the_gaps(void **state) {
     (void)state;
     rig_t r;
     rig_open(&r, "h200", 32, 8);
+    r.config.variant = TDM_POD_VARIANT_PORTABLE;
     add_prefill(&r, 16384, 1024);
     for (uint32_t i = 0; i < 250; i++) add_decode(&r, 16384);
     build(&r, TDM_ROUTE_FUSED);
