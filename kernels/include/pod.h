@@ -298,6 +298,7 @@ typedef struct tdm_pod_counters {
     float clock_ghz;
     uint32_t span_cnt;
     uint32_t sm_used;
+    uint32_t switch_cnt; /* HOPPER: times that an SM turned to the other kind */
 } tdm_pod_counters_t;
 
 /* tdm_pod_need: bytes of device memory that tdm_pod_create will take for

@@ -163,8 +163,11 @@ static uint32_t decode_span(const tdm_hopper_sum_t *s) {
 /* Keeps the cut where it is faster; of two that are near, the first.  A cut
    whose last round just fits must also be good where it does not. */
 static void try_cut(const tdm_hopper_sum_t *s, tdm_hopper_cut_t *c, tdm_hopper_cut_t *best) {
-    c->us = 0.5f * (play_launch(s, c, 1.0f) + play_launch(s, c, UNSURE));
-    if (best->us < 0.0f || c->us < best->us * 0.995f) *best = *c;
+    float most = best->us < 0.0f ? 1e30f : best->us * 0.995f;
+    float us = play_launch(s, c, 1.0f);
+    if (us >= most) return; /* slower items make no launch faster */
+    c->us = 0.5f * (us + play_launch(s, c, UNSURE));
+    if (c->us < most) *best = *c;
 }
 
 /* So many SMs for decode, and all tiles whole. */
@@ -216,10 +219,18 @@ static void search(const tdm_hopper_sum_t *s, tdm_hopper_cut_t *best) {
         try_whole(s, s->sm_cnt - prefill, best);
     }
     for (uint32_t n = least; n <= most; n += step) try_share(s, n, best);
+    int is_whole = best->whole_cnt == s->tile_cnt;
     for (; step > 1; step /= 2) {
         uint32_t at = best->share[TDM_KIND_DECODE];
-        if (at >= least + step / 2) try_share(s, at - step / 2, best);
-        if (at + step / 2 <= most) try_share(s, at + step / 2, best);
+        for (uint32_t up = 0; up < 2; up++) {
+            uint32_t n = up ? at + step / 2 : at - TDM_MIN(step / 2, at);
+            if (n < least || n > most) continue;
+            if (is_whole) {
+                try_whole(s, n, best);
+            } else {
+                try_pieces(s, n, best);
+            }
+        }
     }
 }
 

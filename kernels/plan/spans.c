@@ -48,7 +48,7 @@ void tdm_pod_spans_fold(tdm_pod_span_t *span, uint32_t cnt, uint32_t cta_sm, uin
     double clock_sum = 0;
     double ns_sum = 0;
     out->span_cnt = cnt;
-    out->sm_used = 0;
+    out->sm_used = out->switch_cnt = 0;
     out->sm_ns[TDM_KIND_PREFILL] = out->sm_ns[TDM_KIND_DECODE] = 0;
     out->colocated_ns = out->overlap_ns = out->wall_ns = 0;
     out->tail = out->clock_ghz = 0.0f;
@@ -67,6 +67,7 @@ void tdm_pod_spans_fold(tdm_pod_span_t *span, uint32_t cnt, uint32_t cta_sm, uin
         uint64_t end = 0;
         for (n = 0; i + n < cnt && span[i + n].sm == span[i].sm; n++) {
             end = TDM_MAX(end, span[i + n].end_ns);
+            if (n) out->switch_cnt += span[i + n].kind != span[i + n - 1].kind;
         }
         out->colocated_ns += both_kinds_ns(span + i, n);
         sm_end_sum += end - first;

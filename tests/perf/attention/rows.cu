@@ -32,15 +32,16 @@ static void put_way(FILE *f, const bench_t *b, uint32_t i, const timing_t *t,
     const tdm_pod_plan_t *p = &b->plan[i];
     double wall = (double)c->wall_ns + 1;
     double sm = (double)c->wall_ns * c->sm_used + 1;
-    fprintf(f,
-            "\"%s\": {\"us\": %.1f, \"lo\": %.1f, \"hi\": %.1f, \"n\": %u, \"items\": [%u, %u], "
-            "\"merges\": %u, \"waves\": [%.2f, %.2f], \"colocated\": %.3f, \"overlap\": %.3f, "
-            "\"tail\": %.3f, \"ghz\": %.3f, \"decode_split\": %u, \"share\": [%u, %u], "
-            "\"key\": \"%016llx\"}",
-            way_list[i].name, t->us, t->lo, t->hi, t->cnt, p->item_cnt[0], p->item_cnt[1],
-            p->merge_cnt, p->wave[0], p->wave[1], (double)c->colocated_ns / sm,
-            (double)c->overlap_ns / wall, c->tail, c->clock_ghz, p->decode_split_tok, p->share[0],
-            p->share[1], (unsigned long long)p->key);
+    fprintf(
+        f,
+        "\"%s\": {\"us\": %.1f, \"lo\": %.1f, \"hi\": %.1f, \"n\": %u, \"items\": [%u, %u], "
+        "\"merges\": %u, \"waves\": [%.2f, %.2f], \"colocated\": %.3f, \"overlap\": %.3f, "
+        "\"tail\": %.3f, \"switches\": %u, \"ghz\": %.3f, \"decode_split\": %u, \"share\": [%u, %u], "
+        "\"key\": \"%016llx\"}",
+        way_list[i].name, t->us, t->lo, t->hi, t->cnt, p->item_cnt[0], p->item_cnt[1], p->merge_cnt,
+        p->wave[0], p->wave[1], (double)c->colocated_ns / sm, (double)c->overlap_ns / wall, c->tail,
+        c->switch_cnt, c->clock_ghz, p->decode_split_tok, p->share[0], p->share[1],
+        (unsigned long long)p->key);
 }
 
 // What the planner would take, and whether the way that was measured for it

@@ -296,6 +296,7 @@ static void spans_tell_colocation_overlap_and_tail(void **state) {
     tdm_pod_spans_fold(span, 5, 2, 132, &c);
     assert_int_equal(c.span_cnt, 5);
     assert_int_equal(c.sm_used, 2);
+    assert_int_equal(c.switch_cnt, 2); /* one on each */
     assert_int_equal(c.wall_ns, 120000);
     assert_int_equal(c.colocated_ns, 60000);
     assert_int_equal(c.overlap_ns, 80000);
