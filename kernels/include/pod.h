@@ -184,7 +184,9 @@ typedef struct tdm_pod_item {
 
 /* tdm_pod_merge_t: the partials of one tile, at part_off floats:
    O [split_cnt][row_cnt][head_dim], then m [split_cnt][row_cnt] (base-2
-   logarithm units), then l [split_cnt][row_cnt]. */
+   logarithm units), then l [split_cnt][row_cnt].  A prefill tile of HOPPER
+   keeps them as its threads hold them (hop_part), TDM_HOPPER_PART floats a
+   split. */
 typedef struct tdm_pod_merge {
     uint64_t part_off;
     uint32_t split_cnt;
