@@ -15,7 +15,7 @@
 
 #include <math.h>
 
-#include "appliance/base/attr.h"
+#include "appliance/base/rng.h"
 
 TDM_BEGIN_DECLS
 
@@ -35,12 +35,6 @@ enum { /* k */
        TDM_DUMMY_LAYER_CNT /* tensors of a layer */
 };
 
-#ifdef __CUDACC__
-#define TDM_DUMMY_BOTH static __host__ __device__ inline
-#else
-#define TDM_DUMMY_BOTH static inline
-#endif
-
 /* tdm_dummy_scale: of a matrix with so many columns. */
 static inline float tdm_dummy_scale(uint64_t cols) {
     return sqrtf(3.0f / (float)cols) / 32768.0f;
@@ -48,20 +42,17 @@ static inline float tdm_dummy_scale(uint64_t cols) {
 
 /* tdm_dummy_bits: step j, counted from 0, of the generator that begins at
    `begin` (tdm_rng_next of appliance/base/rng.h in its counter form). */
-TDM_DUMMY_BOTH uint64_t tdm_dummy_bits(uint64_t begin, uint64_t j) {
-    uint64_t z = begin + (j + 1) * UINT64_C(0x9e3779b97f4a7c15);
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return z ^ (z >> 31);
+TDM_INLINE_BOTH uint64_t tdm_dummy_bits(uint64_t begin, uint64_t j) {
+    return tdm_rng_mix(begin + (j + 1) * UINT64_C(0x9e3779b97f4a7c15));
 }
 
 /* tdm_dummy_value: the i-th of the four values of one step, in float32. */
-TDM_DUMMY_BOTH float tdm_dummy_value(uint64_t bits, uint32_t i, float scale) {
+TDM_INLINE_BOTH float tdm_dummy_value(uint64_t bits, uint32_t i, float scale) {
     return (float)(int16_t)(bits >> (16 * i) & 0xffff) * scale;
 }
 
 /* tdm_dummy_prints: has the id a row in the head? */
-TDM_DUMMY_BOTH int tdm_dummy_prints(uint64_t id) {
+TDM_INLINE_BOTH int tdm_dummy_prints(uint64_t id) {
     return (id >= 0x20 && id < 0x7f) || id >= TDM_DUMMY_SYLLABLE;
 }
 

@@ -24,6 +24,14 @@
 #define TDM_MIN(a, b)   ((a) < (b) ? (a) : (b))
 #define TDM_MAX(a, b)   ((a) > (b) ? (a) : (b))
 
+/* TDM_INLINE_BOTH: a small function of a header that runs on the host and, in
+   CUDA C++, on the device too. */
+#ifdef __CUDACC__
+#define TDM_INLINE_BOTH static __host__ __device__ inline
+#else
+#define TDM_INLINE_BOTH static inline
+#endif
+
 /* TDM_BEGIN_DECLS / TDM_END_DECLS surround declarations that CUDA C++
    translation units include. */
 #ifdef __cplusplus

@@ -15,7 +15,6 @@
 #define TDM_CUBLASLT_CALLS(X)                                                                      \
     X(Create, cublasStatus_t, (cublasLtHandle_t *))                                                \
     X(Destroy, cublasStatus_t, (cublasLtHandle_t))                                                 \
-    X(GetVersion, size_t, (void))                                                                  \
     X(Matmul, cublasStatus_t,                                                                      \
       (cublasLtHandle_t, cublasLtMatmulDesc_t, const void *, const void *, cublasLtMatrixLayout_t, \
        const void *, cublasLtMatrixLayout_t, const void *, const void *, cublasLtMatrixLayout_t,   \

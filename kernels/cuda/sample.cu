@@ -5,6 +5,7 @@
 #include <float.h>
 
 #include "appliance/abi/result.h"
+#include "appliance/base/rng.h"
 #include "kernels/cuda/block.cuh"
 #include "kernels/cuda/launch.cuh"
 
@@ -276,19 +277,6 @@ static __device__ void weigh(const row_t &r, const float *from, float top) {
     __syncthreads();
 }
 
-// tdm_rng_at and tdm_rng_unit of appliance/base/rng.h.
-static __device__ uint64_t mix(uint64_t z) {
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return z ^ (z >> 31);
-}
-
-static __device__ double unit_at(uint64_t seed, uint64_t index) {
-    uint64_t bits = mix(mix(seed + UINT64_C(0x9e3779b97f4a7c15)) ^
-                        (index * UINT64_C(0xd1342543de82ef95) + UINT64_C(0x2545f4914f6cdd1d)));
-    return static_cast<double>(bits >> 11) * 0x1.0p-53;
-}
-
 // What a share in [0, 1) of sum comes to, at least 1 and at most sum.
 static __device__ u64_t past(double part, u64_t sum) {
     u64_t goal = static_cast<u64_t>(part * static_cast<double>(sum)) + 1;
@@ -299,7 +287,7 @@ static __device__ int32_t draw(const row_t &r, const float *from, float top) {
     const tdm_sampling_t *p = &r.want->sampling;
     weigh(r, from, top);
     crowd_t all = {{0, 0xffffffffu}, 0.0f, 0};
-    double u = unit_at(p->seed, r.want->pos);
+    double u = tdm_rng_unit(tdm_rng_at(p->seed, r.want->pos));
     if (p->top_k == 0 && p->top_p >= 1.0f) {
         all.weight_min = p->min_p;
         return static_cast<int32_t>(search_id(r, all, 0, 1, past(u, total(r, all))));

@@ -1,22 +1,76 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kernels/plan/spans.h"
 
-#include <stdlib.h>
+/* --- order ------------------------------------------------------------ */
 
-static int by_sm_then_start(const void *a, const void *b) {
-    const tdm_pod_span_t *x = a;
-    const tdm_pod_span_t *y = b;
-    if (x->sm != y->sm) return x->sm < y->sm ? -1 : 1;
-    if (x->start_ns != y->start_ns) return x->start_ns < y->start_ns ? -1 : 1;
-    return 0;
+/* An engine folds a log in every iteration, so it is put in order in place,
+   without memory and in a time that grows with its length: spread over
+   about as many buckets of equal width between the least and the greatest
+   key, and each bucket again; few are inserted one by one. */
+
+#define FEW     24u
+#define BUCKETS 1024u /* at most */
+
+static uint64_t key_of(const tdm_pod_span_t *s, int is_by_sm) {
+    return is_by_sm ? s->sm : s->start_ns;
 }
 
-static int by_start(const void *a, const void *b) {
-    const tdm_pod_span_t *x = a;
-    const tdm_pod_span_t *y = b;
-    if (x->start_ns != y->start_ns) return x->start_ns < y->start_ns ? -1 : 1;
-    return 0;
+static void insert_all(tdm_pod_span_t *span, uint32_t cnt, int is_by_sm) {
+    for (uint32_t i = 1; i < cnt; i++) {
+        tdm_pod_span_t s = span[i];
+        uint32_t to = i;
+        for (; to > 0 && key_of(&span[to - 1], is_by_sm) > key_of(&s, is_by_sm); to--) {
+            span[to] = span[to - 1];
+        }
+        span[to] = s;
+    }
 }
+
+/* Each level divides the width of the keys by FEW at least: 14 at most. */
+static void sort(tdm_pod_span_t *span, uint32_t cnt, int is_by_sm) {
+    uint32_t begin[BUCKETS + 1];
+    uint32_t next[BUCKETS];
+    uint64_t least = UINT64_MAX;
+    uint64_t most = 0;
+    if (cnt <= FEW) {
+        insert_all(span, cnt, is_by_sm);
+        return;
+    }
+    for (uint32_t i = 0; i < cnt; i++) {
+        least = TDM_MIN(least, key_of(&span[i], is_by_sm));
+        most = TDM_MAX(most, key_of(&span[i], is_by_sm));
+    }
+    if (least == most) return;
+    uint32_t shift = 0, buckets = BUCKETS;
+    while (buckets / 2 >= cnt) buckets /= 2;
+    while ((most - least) >> shift >= buckets) shift++;
+    for (uint32_t b = 0; b <= buckets; b++) begin[b] = 0;
+#define BUCKET_OF(s) ((uint32_t)((key_of((s), is_by_sm) - least) >> shift))
+    for (uint32_t i = 0; i < cnt; i++) begin[BUCKET_OF(&span[i]) + 1]++;
+    for (uint32_t b = 0; b < buckets; b++) {
+        begin[b + 1] += begin[b];
+        next[b] = begin[b];
+    }
+    for (uint32_t b = 0; b < buckets; b++) {
+        while (next[b] < begin[b + 1]) { /* each swap puts one in its place */
+            uint32_t of = BUCKET_OF(&span[next[b]]);
+            if (of == b) {
+                next[b]++;
+                continue;
+            }
+            tdm_pod_span_t s = span[next[of]];
+            span[next[of]++] = span[next[b]];
+            span[next[b]] = s;
+        }
+    }
+#undef BUCKET_OF
+    if (shift == 0) return; /* a bucket is one key */
+    for (uint32_t b = 0; b < buckets; b++) {
+        sort(span + begin[b], begin[b + 1] - begin[b], is_by_sm);
+    }
+}
+
+/* --- the fold ------------------------------------------------------------ */
 
 /* Time that is covered by spans of both kinds.  The spans stand by start,
    so each kind's cover is one interval that grows or begins anew; `both`
@@ -47,6 +101,7 @@ void tdm_pod_spans_fold(tdm_pod_span_t *span, uint32_t cnt, uint32_t cta_sm, uin
     uint64_t sm_end_sum = 0;
     double clock_sum = 0;
     double ns_sum = 0;
+    uint32_t kinds = 0;
     out->span_cnt = cnt;
     out->sm_used = out->switch_cnt = 0;
     out->sm_ns[TDM_KIND_PREFILL] = out->sm_ns[TDM_KIND_DECODE] = 0;
@@ -55,6 +110,7 @@ void tdm_pod_spans_fold(tdm_pod_span_t *span, uint32_t cnt, uint32_t cta_sm, uin
     if (cnt == 0) return;
     for (uint32_t i = 0; i < cnt; i++) {
         uint64_t ns = span[i].end_ns - span[i].start_ns;
+        kinds |= 1u << (span[i].kind & 1);
         first = TDM_MIN(first, span[i].start_ns);
         last = TDM_MAX(last, span[i].end_ns);
         out->sm_ns[span[i].kind & 1] += ns * span[i].warp_cnt;
@@ -62,19 +118,25 @@ void tdm_pod_spans_fold(tdm_pod_span_t *span, uint32_t cnt, uint32_t cta_sm, uin
         clock_sum += (double)span[i].clock_cnt;
         ns_sum += (double)ns;
     }
-    qsort(span, cnt, sizeof *span, by_sm_then_start);
+    int is_both = kinds == (1u << TDM_KIND_PREFILL | 1u << TDM_KIND_DECODE);
+    sort(span, cnt, 1);
     for (uint32_t i = 0, n; i < cnt; i += n) {
         uint64_t end = 0;
         for (n = 0; i + n < cnt && span[i + n].sm == span[i].sm; n++) {
             end = TDM_MAX(end, span[i + n].end_ns);
             if (n) out->switch_cnt += span[i + n].kind != span[i + n - 1].kind;
         }
-        out->colocated_ns += both_kinds_ns(span + i, n);
+        if (is_both) {
+            sort(span + i, n, 0);
+            out->colocated_ns += both_kinds_ns(span + i, n);
+        }
         sm_end_sum += end - first;
         out->sm_used++;
     }
-    qsort(span, cnt, sizeof *span, by_start);
-    out->overlap_ns = both_kinds_ns(span, cnt);
+    if (is_both) {
+        sort(span, cnt, 0);
+        out->overlap_ns = both_kinds_ns(span, cnt);
+    }
     out->wall_ns = last - first;
     uint32_t warp_sm = TDM_POD_PACK * (cta_sm ? cta_sm : 1);
     out->sm_ns[TDM_KIND_PREFILL] /= warp_sm;
