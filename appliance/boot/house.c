@@ -242,6 +242,7 @@ tdm_status_t tdm_house_open(tdm_house_t *h, const tdm_config_t *config, tdm_chan
     if (st == TDM_OK) st = open_wires(h, err);
     if (st == TDM_OK) tdm_house_open_flight(h);
     if (st == TDM_OK) st = tdm_house_open_tiles(h, err);
+    if (st == TDM_OK) tdm_house_tell(h);
     if (st == TDM_OK) st = open_http1(h, err);
     if (st == TDM_OK) st = start_tiles(h, err);
     if (st != TDM_OK) {

@@ -52,6 +52,12 @@ int64_t tdm_house_progress_max_ns(const tdm_config_t *c);
    Management thread. */
 void tdm_house_change(tdm_house_t *h, int64_t now_ns);
 
+/* --- house_tell.c ------------------------------------------------------ */
+
+/* tdm_house_tell gives DPDK's telemetry socket its commands, where there is
+   a port.  Once a process, after the blocks are there. */
+void tdm_house_tell(tdm_house_t *h);
+
 /* --- house_exec.c ------------------------------------------------------ */
 
 /* tdm_house_executor_thread is the executor in thread mode. */

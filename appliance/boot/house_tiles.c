@@ -106,6 +106,7 @@ static tdm_status_t open_port(tdm_house_t *h, tdm_error_t *err) {
         .is_no_huge = (uint8_t)c->port_no_huge,
         .drivers = c->port_drivers[0] ? c->port_drivers : NULL,
         .is_debug = c->log_level == TDM_LOG_DEBUG,
+        .is_told = (uint8_t)c->port_telemetry,
     };
     tdm_status_t st = tdm_port_env_start(&env, err);
     if (st != TDM_OK) return st;

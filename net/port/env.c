@@ -72,7 +72,7 @@ tdm_status_t tdm_port_env_start(const tdm_port_env_config_t *config, tdm_error_t
     char program[] = "tandem", no_pci[] = "--no-pci", va[] = "--iova-mode=va";
     char allow[48];
     snprintf(allow, sizeof allow, "--allow=%.32s", config->pci != NULL ? config->pci : "");
-    char no_telemetry[] = "--no-telemetry", lcore[] = "-l", m[] = "-m";
+    char no_telemetry[] = "--no-telemetry", telemetry[] = "--telemetry", lcore[] = "-l", m[] = "-m";
     char pages_huge[] = "--in-memory", pages_plain[] = "--no-huge";
     char no_shconf[] = "--no-shconf";
     char quiet[] = "--log-level=*:error", loud[] = "--log-level=*:info";
@@ -85,7 +85,7 @@ tdm_status_t tdm_port_env_start(const tdm_port_env_config_t *config, tdm_error_t
                     lcore,
                     cpu,
                     config->pci != NULL ? allow : no_pci,
-                    no_telemetry,
+                    config->is_told ? telemetry : no_telemetry,
                     no_shconf,
                     prefix,
                     config->is_debug ? loud : quiet,

@@ -55,7 +55,8 @@ typedef struct tdm_port_env_config {
     uint32_t memory_mb; /* packet memory to reserve; see tdm_port_memory_mb */
     uint8_t is_no_huge; /* ordinary pages: only where the operator asked */
     uint8_t is_debug;   /* let EAL talk on stderr */
-    uint16_t reserved;
+    uint8_t is_told;    /* open DPDK's telemetry socket (net/port/tell.h) */
+    uint8_t reserved;
     const char *file_prefix; /* NULL: "tandem"; nothing is shared under it */
     const char *pci;         /* the one PCI address to take; NULL: none, no scan */
     const char *drivers;     /* folder of driver libraries; NULL: where DPDK was installed */
@@ -66,8 +67,8 @@ typedef struct tdm_port_env_config {
 uint32_t tdm_port_memory_mb(uint32_t mbuf_cnt, uint16_t mtu);
 
 /* tdm_port_env_start starts EAL once per process: in memory (a killed
-   process leaves no page taken), no PCI scan, virtual addresses, no
-   telemetry socket.  Where hugepages are short it returns NOMEM before
+   process leaves no page taken), no PCI scan, virtual addresses, a
+   telemetry socket only where is_told.  Where hugepages are short it returns NOMEM before
    EAL runs, with have, need and how in one line.  The calling thread's
    CPU affinity and signal mask are unchanged afterwards.  EAL cannot
    start twice. */

@@ -299,6 +299,72 @@ def planted_causes_are_named():
         thread.join()
 
 
+def dpdk_telemetry_hears_of_the_appliance():
+    """Debian's dpdk-telemetry.py: /tandem/... says what /metrics says, beside DPDK's own."""
+    import shutil
+    tool = shutil.which("dpdk-telemetry.py")
+    if not tool:
+        sys.exit(77)
+    with Appliance(BIN) as a:
+        a.complete("hello " * 40, 30)
+        asks = ["/tandem/summary", "/tandem/sched", "/tandem/rings", "/tandem/vcta", "/tandem/fallbacks",
+                "/tandem/drops", "/ethdev/list", "/help,/tandem/vcta"]
+        r = subprocess.run([sys.executable, tool, "-f", "tandem"], input="\n".join(asks) + "\nquit\n",
+                           capture_output=True, text=True, timeout=20, check=False)
+        text = r.stdout[r.stdout.index("{"):]
+        decode, replies = json.JSONDecoder(), {}
+        while "{" in text:
+            reply, end = decode.raw_decode(text[text.index("{"):])
+            text = text[text.index("{") + end:]
+            replies.update(reply)
+        m = a.metrics()
+        assert replies["/tandem/vcta"]["executed_prefill"] == m['tandem_vcta_total{op="prefill"}'] > 0
+        assert replies["/tandem/vcta"]["planned_decode"] == m['tandem_vcta_planned_total{op="decode"}'] > 0
+        assert replies["/tandem/summary"]["state_ready"] == 1
+        assert replies["/tandem/summary"]["tokens_output"] == 30
+        assert replies["/tandem/rings"]["capacity_request"] == 4096
+        assert replies["/tandem/sched"]["iterations_decode_only"] > 0
+        assert len(replies["/tandem/fallbacks"]) > 20 and sum(replies["/tandem/fallbacks"].values()) == 0
+        assert "ip_ttl" in replies["/tandem/drops"]
+        assert replies["/ethdev/list"] == [0], replies
+        assert "Virtual CTAs" in replies["/help"]["/tandem/vcta"], replies["/help"]
+    r = subprocess.run([sys.executable, tool, "-f", "tandem"], input="quit\n", capture_output=True,
+                       text=True, timeout=20, check=False)
+    assert "Virtual" not in r.stdout
+
+
+def the_flight_recorder_lives_on_hugepages():
+    """flight.path on hugetlbfs: on hugepages, there after a kill, and told by explain and trace."""
+    with open("/proc/meminfo", encoding="ascii") as f:
+        pages = {line.split(":")[0]: int(line.split()[1]) for line in f}
+    if pages.get("HugePages_Free", 0) < 16:
+        sys.exit(77)
+    folder = tempfile.mkdtemp(prefix="tandem-huge-")
+    subprocess.run(["mount", "-t", "hugetlbfs", "none", folder], check=True)
+    try:
+        path = os.path.join(folder, "flight")
+        with Appliance(BIN, {**NO_PORT, "flight.path": path}) as a:
+            a.complete("hello", 40)
+            page = 1024 * pages["Hugepagesize"]
+            assert a.total("tandem_arena_page_bytes", 'arena="flight"') == page
+            assert os.stat(path).st_size % page == 0
+            with open(f"/proc/{a.process.pid}/smaps", encoding="ascii") as f:
+                smaps = f.read()
+            mine = smaps[smaps.index(path):][:1200]
+            assert f"KernelPageSize:     {pages['Hugepagesize']} kB" in mine, mine
+            wrote = a.total("tandem_flight_records_total", 'kind="iteration"')
+            assert wrote >= 40
+            a.process.kill()
+            a.process.wait()
+            told = a.ctl("explain", "--flight", path)
+            assert "decode_only" in told.stdout, told
+            events = json.loads(a.ctl("trace", "--flight", path).stdout)["traceEvents"]
+            assert sum(e["ph"] == "X" for e in events) >= wrote - 1
+    finally:
+        subprocess.run(["umount", folder], check=True)
+        os.rmdir(folder)
+
+
 if __name__ == "__main__":
     if os.geteuid() != 0:
         sys.exit(77)

@@ -4,7 +4,9 @@
 
 It scrapes with the bundle's own configuration and rules, all windows divided by 120.  What its
 queries say at the end is what the clients counted themselves; the alert about executor restarts
-fires after a kill and clears.  Exit 77 where prometheus is not installed."""
+fires after a kill and clears, and a real alertmanager tells a receiver of ours both.  Exit 77
+where prometheus is not installed."""
+import http.server
 import json
 import os
 import re
@@ -37,12 +39,57 @@ def faster(text):
     return re.sub(r"(for: |interval: )(\d+)([smhd])\b", one, text)
 
 
+ALERTMANAGER = "http://127.0.0.1:9098"
+
+
+class Alertmanager:
+    """Debian's, with one receiver: what it was told is in self.told, (alert, status) each."""
+
+    def __enter__(self):
+        told = self.told = []
+
+        class Receiver(http.server.BaseHTTPRequestHandler):
+            def do_POST(self):
+                body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+                told.extend((a["labels"]["alertname"], a["status"], a["annotations"].get("runbook", ""))
+                            for a in body["alerts"])
+                self.send_response(200)
+                self.end_headers()
+
+            def log_message(self, *_):
+                pass
+        self.server = http.server.HTTPServer(("127.0.0.1", 9097), Receiver)
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        self.dir = tempfile.TemporaryDirectory(prefix="tandem-alerts-")
+        path = os.path.join(self.dir.name, "alertmanager.yml")
+        with open(path, "w", encoding="utf-8") as f:
+            f.write("route: {receiver: hook, group_by: [alertname], group_wait: 100ms, "
+                    "group_interval: 500ms, repeat_interval: 1h}\n"
+                    "receivers:\n- name: hook\n  webhook_configs:\n"
+                    "  - {url: 'http://127.0.0.1:9097/', send_resolved: true}\n")
+        with open(os.path.join(self.dir.name, "log"), "wb") as log:
+            self.process = subprocess.Popen(
+                ["prometheus-alertmanager", "--config.file", path, "--cluster.listen-address=",
+                 "--storage.path", os.path.join(self.dir.name, "data"),
+                 "--web.listen-address", "127.0.0.1:9098"], stdout=log, stderr=log)
+        return self
+
+    def __exit__(self, *_):
+        self.process.terminate()
+        self.process.wait(20)
+        self.server.shutdown()
+        self.dir.cleanup()
+
+
 class Prometheus:
     def __enter__(self):
         self.dir = tempfile.TemporaryDirectory(prefix="tandem-watch-")
         for name in ("scrape.yml", "recording.rules.yml", "alerts.rules.yml"):
             with open(os.path.join(BUNDLE, name), encoding="utf-8") as f:
                 text = faster(f.read())
+            if name == "scrape.yml":
+                text += ("alerting:\n  alertmanagers:\n  - static_configs:\n"
+                         "    - targets: ['127.0.0.1:9098']\n")
             with open(os.path.join(self.dir.name, name), "w", encoding="utf-8") as f:
                 f.write(text)
         with open(os.path.join(self.dir.name, "log"), "wb") as log:
@@ -86,10 +133,10 @@ class Prometheus:
 
 
 def main():
-    if not shutil.which("prometheus"):
+    if not shutil.which("prometheus") or not shutil.which("prometheus-alertmanager"):
         return 77
     with Appliance(sys.argv[1], {"port.kind": "none", "sched.route": "serial"}) as a, \
-            Prometheus() as p:
+            Alertmanager() as m, Prometheus() as p:
         p.until(lambda: p.value('up{job="tandem"}') == 1)
         failures = []
 
@@ -135,7 +182,9 @@ def main():
         assert not p.firing("TandemExecutorRestarts")
         os.kill(a.executor_pid(), 9)
         p.until(lambda: p.firing("TandemExecutorRestarts"))
+        p.until(lambda: any(t[:2] == ("TandemExecutorRestarts", "firing") for t in m.told))
         p.until(lambda: not p.firing("TandemExecutorRestarts"))
+        p.until(lambda: any(t[:2] == ("TandemExecutorRestarts", "resolved") for t in m.told))
         assert not p.firing("TandemDown")
         print("prometheus counted what the clients did; the alert came and went")
     return 0
