@@ -3,6 +3,7 @@
 
 #include "net/tile/tile_private.h"
 
+#include "appliance/base/probe.h"
 /* drop_total adds up one reason over port, link, QUIC and rings: each
    event is counted in exactly one of them. */
 static uint64_t drop_total(tdm_net_tile_t *t, const tdm_port_stats_t *p, uint32_t reason) {
@@ -51,8 +52,12 @@ static void publish_net(tdm_net_tile_t *t) {
     tdm_gauge_set(b, TDM_METRIC_net_held_datagrams, 0, l->held);
     tdm_count_to(b, TDM_METRIC_net_released_datagrams_total, 0, l->released);
     uint32_t first = tdm_reason_first(TDM_GROUP_DROP), cnt = TDM_LABEL_REASONS_DROP;
-    for (uint32_t r = first; r < first + cnt; r++)
-        tdm_count_to(b, TDM_METRIC_net_drops_total, tdm_label_reason(r), drop_total(t, &p, r));
+    for (uint32_t r = first; r < first + cnt; r++) {
+        uint64_t now = drop_total(t, &p, r);
+        uint64_t before = *tdm_block_word(b, TDM_METRIC_net_drops_total, tdm_label_reason(r));
+        if (now > before) TDM_PROBE2(drop, r, now - before);
+        tdm_count_to(b, TDM_METRIC_net_drops_total, tdm_label_reason(r), now);
+    }
 }
 
 static void publish_quic(tdm_net_tile_t *t) {

@@ -5,6 +5,7 @@
 
 #include "scheduler/tile/tile_private.h"
 
+#include "appliance/base/probe.h"
 #define PPM 1000000.0
 
 /* ratio_ppm gives a over b in millionths, 0 where b is 0. */
@@ -61,6 +62,7 @@ static void count_starts(tdm_block_t *b, const tdm_sched_record_t *record) {
 
 /* count_ran: an iteration that came back. */
 static void count_ran(tdm_block_t *b, const tdm_sched_record_t *record) {
+    TDM_PROBE3(iter_end, record->iteration, record->ran, record->actual_ns);
     tdm_count(b, TDM_METRIC_iterations_total, record->ran, 1);
     tdm_observe_ns(b, TDM_METRIC_iteration_seconds, record->ran, record->actual_ns);
     tdm_observe(b, TDM_METRIC_prediction_ratio, 0,
@@ -75,7 +77,9 @@ static void count_ran(tdm_block_t *b, const tdm_sched_record_t *record) {
     int is_fused = record->ran == TDM_ROUTE_FUSED;
     tdm_count(b, TDM_METRIC_hybrid_iterations_total,
               is_fused ? TDM_LABEL_HYBRID_fused : TDM_LABEL_HYBRID_fallback, 1);
-    if (!is_fused) tdm_count(b, TDM_METRIC_fallbacks_total, tdm_label_reason(record->fallback), 1);
+    if (is_fused) return;
+    TDM_PROBE3(fallback, record->iteration, record->fallback, record->actual_ns);
+    tdm_count(b, TDM_METRIC_fallbacks_total, tdm_label_reason(record->fallback), 1);
 }
 
 void tdm_sched_tile_count_record(tdm_sched_tile_t *t, const tdm_sched_record_t *record) {

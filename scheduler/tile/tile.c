@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "appliance/base/clock.h"
+#include "appliance/base/probe.h"
 #include "appliance/base/size.h"
 #include "scheduler/tile/tile_private.h"
 
@@ -131,6 +132,8 @@ static uint32_t make_plans(tdm_sched_tile_t *t) {
             tdm_sched_executor_fault(t->core, t->now_ns, TDM_FAULT_executor_protocol);
             break;
         }
+        const tdm_plan_t *p = t->w.plan[slot];
+        TDM_PROBE3(iter_begin, p->iteration, p->decode_cnt, p->token_cnt);
         if (t->w.exec_bell) tdm_doorbell_ring(t->w.exec_bell);
     }
     return cnt;
@@ -154,6 +157,7 @@ static uint32_t give_events(tdm_sched_tile_t *t) {
                 t->event_left++;
                 break;
             }
+            if (e->kind <= TDM_EVENT_REFUSED) TDM_PROBE3(req_admit, api, e->handle.slot, e->reason);
             tdm_sched_event_drop(t->core, api);
             cnt++;
         }

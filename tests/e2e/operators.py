@@ -333,6 +333,22 @@ def dpdk_telemetry_hears_of_the_appliance():
     assert "Virtual" not in r.stdout
 
 
+def probes_are_where_the_notes_say():
+    """USDT: readelf finds the five probes with their arguments in tandemd."""
+    import re
+    import shutil
+    if not shutil.which("readelf") or not os.path.exists("/usr/include/x86_64-linux-gnu/sys/sdt.h"):
+        sys.exit(77)
+    notes = subprocess.run(["readelf", "--notes", "--wide", os.path.join(BIN, "tandemd")], check=True,
+                           capture_output=True, text=True).stdout
+    found = re.findall(r"Provider: tandem\s+Name: (\w+)\s+Location: 0x(\w+),.*\s+Arguments: (.*)", notes)
+    count = {}
+    for name, location, arguments in found:
+        assert int(location, 16) > 0
+        count[name] = len(arguments.split())
+    assert count == {"req_admit": 3, "iter_begin": 3, "iter_end": 3, "fallback": 3, "drop": 2}, count
+
+
 def the_flight_recorder_lives_on_hugepages():
     """flight.path on hugetlbfs: on hugepages, there after a kill, and told by explain and trace."""
     with open("/proc/meminfo", encoding="ascii") as f:
