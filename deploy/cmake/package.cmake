@@ -103,7 +103,7 @@ compute.")
 # DPDK loads its drivers by name, so that nothing links to them.
 set(CPACK_DEBIAN_TANDEM_PACKAGE_DEPENDS
   "systemd | systemd-standalone-sysusers, systemd | systemd-standalone-tmpfiles, init-system-helpers (>= 1.54~), passwd, librte-mempool-ring23, librte-bus-pci23, librte-bus-vdev23, librte-net-af-packet23, librte-net-tap23")
-set(CPACK_DEBIAN_TANDEM_PACKAGE_RECOMMENDS "tandemctl, udev, kmod")
+set(CPACK_DEBIAN_TANDEM_PACKAGE_RECOMMENDS "tandemctl, libjs-chart.js, udev, kmod")
 set(CPACK_DEBIAN_TANDEM_PACKAGE_SUGGESTS
   "tandem-monitoring, libcuda1, librte-net-af-xdp23, librte-net-ixgbe23, librte-net-i40e23, librte-net-ice23, librte-net-mlx5-23, librte-net-virtio23")
 set(control ${CMAKE_SOURCE_DIR}/deploy/debian/tandem)

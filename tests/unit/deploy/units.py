@@ -52,8 +52,14 @@ def exposure(root, unit):
     return float(found.group(1))
 
 
-def check(units, examples):
+def check(units, examples, sockets=()):
     out = []
+    for socket in sockets:
+        with tempfile.TemporaryDirectory() as root:
+            stage(root, [*units, socket])
+            words = run("systemd-analyze", "verify", f"--root={root}", "--man=no", os.path.basename(socket))
+        if words.returncode or words.stderr.strip():
+            out.append(f"{os.path.basename(socket)}: {words.stderr.strip() or words.stdout.strip()}")
     cases = [(u, None) for u in units]
     cases += [(u, e) for u in units for e in examples if u.endswith("/tandemd.service")]
     for unit, dropin in cases:
@@ -78,7 +84,7 @@ def main():
     units = sorted(glob.glob(os.path.join(base, "*.service")))
     examples = sorted(glob.glob(os.path.join(base, "examples", "*.conf")))
     assert len(units) == 4 and examples
-    findings = check(units, examples)
+    findings = check(units, examples, glob.glob(os.path.join(base, "*.socket")))
     with tempfile.TemporaryDirectory() as folder:  # both checks can fail
         loose = os.path.join(folder, "tandemd.service")
         with open(os.path.join(base, "tandemd.service"), encoding="utf-8") as f:
