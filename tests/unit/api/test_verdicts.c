@@ -193,6 +193,31 @@ static void readiness_does_not_blame_a_request_just_accepted(void **state) {
     rig_stop(&r);
 }
 
+/* A request whose bytes came after the turn's clock was read. */
+static void one_that_came_within_the_turn_took_no_negative_time(void **state) {
+    (void)state;
+    rig_t r;
+    rig_default(&r);
+    rig_start(&r);
+    rig_exchange_t *e = rig_exchange_fresh(&r, 0);
+    (void)snprintf(e->x.path, sizeof e->x.path, COMP);
+    rig_body(e, "{\"prompt\":\"a\"}", 14);
+    e->x.first_byte_ns = r.now_ns + 5000;
+    e->x.arrival_ns = r.now_ns + 7000;
+    rig_push(&r, e);
+    rig_poll(&r); /* a microsecond later */
+    (void)submitted(&r);
+    uint32_t fault = tdm_label_reason(TDM_FAULT_clock_backwards);
+    assert_int_equal(rig_count(&r, TDM_METRIC_faults_total, fault), 0);
+    uint64_t cnt = 0;
+    const uint64_t *w =
+        tdm_block_word(r.block, TDM_METRIC_ingest_seconds, TDM_LABEL_API_openai_completions);
+    for (uint32_t b = 0; b <= tdm_metric_row[TDM_METRIC_ingest_seconds].bound_cnt; b++) cnt += w[b];
+    assert_int_equal(cnt, 1);
+    assert_int_equal(w[tdm_metric_row[TDM_METRIC_ingest_seconds].bound_cnt + 1], 2000);
+    rig_stop(&r);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_status_waits_for_the_verdict),
@@ -202,6 +227,7 @@ int main(void) {
         cmocka_unit_test(readiness_is_a_token_lately_or_nothing_pending),
         cmocka_unit_test(a_port_that_sends_nothing_is_not_ready),
         cmocka_unit_test(readiness_does_not_blame_a_request_just_accepted),
+        cmocka_unit_test(one_that_came_within_the_turn_took_no_negative_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
