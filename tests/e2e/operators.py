@@ -307,6 +307,7 @@ def dpdk_telemetry_hears_of_the_appliance():
         sys.exit(77)
     with Appliance(BIN) as a:
         a.complete("hello " * 40, 30)
+        a.until(lambda: a.total("tandem_state", 'state="ready"') == 1)  # gauges lag a little
         asks = ["/tandem/summary", "/tandem/sched", "/tandem/rings", "/tandem/vcta", "/tandem/fallbacks",
                 "/tandem/drops", "/ethdev/list", "/help,/tandem/vcta"]
         r = subprocess.run([sys.executable, tool, "-f", "tandem"], input="\n".join(asks) + "\nquit\n",

@@ -46,6 +46,7 @@ static void random_batches_keep_what_the_kernel_asks(void **state) {
         r.config.shape.page_tok = 16u << tdm_rng_below(&rng, 4);
         uint32_t prefill = tdm_rng_below(&rng, 4);
         uint32_t decode = tdm_rng_below(&rng, 100);
+        if (prefill + decode == 0) decode = 1;
         for (uint32_t s = 0; s < prefill; s++) {
             uint32_t cnt = 1 + tdm_rng_below(&rng, 1500);
             add_prefill(&r, tdm_rng_below(&rng, 8) ? cnt + draw_kv(&rng) : cnt / 2, cnt);
@@ -53,7 +54,6 @@ static void random_batches_keep_what_the_kernel_asks(void **state) {
         for (uint32_t s = 0; s < decode; s++) {
             add_decode(&r, tdm_rng_below(&rng, 10) ? draw_kv(&rng) : 0);
         }
-        if (prefill + decode == 0) continue;
         build(&r, TDM_ROUTE_FUSED);
         assert_int_equal(r.plan.variant, TDM_POD_VARIANT_HOPPER);
         check_hopper(&r);
