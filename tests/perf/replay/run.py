@@ -183,11 +183,14 @@ def overload(run):
     loads = [load()]
     with run.appliance(settings) as a:
         def capacity():
-            # a little more than it can do, for as long as the queue fills and empties once
-            with jsonl([(0.25 * i, prompt, output) for i in range(48)] if not fast else
-                       [(0.08 * i, prompt, output) for i in range(120)]) as f:
-                rows = []
-                s = replay(a, f.name, *targets, records=rows)
+            # more and more until a quarter is refused: then it is the machine that is measured
+            step = 0.08 if fast else 0.25
+            for _ in range(5):
+                with jsonl([(step * i, prompt, output) for i in range(int(12 / step))]) as f:
+                    s = replay(a, f.name, *targets)
+                if s["refused"] >= 0.25 * s["requests"]:
+                    break
+                step /= 1.6
             assert s["done"] >= 16, s
             return s["tokens_per_s"]
         capacity()
@@ -231,7 +234,7 @@ def overload(run):
     run.say()
     run.say("| what | value | aim |")
     run.say("|---|---|---|")
-    run.say(f"| capacity, a third more asked than served, before / after | {before[0]:.1f}, {before[1]:.1f} / "
+    run.say(f"| capacity: what is served where at least a quarter is refused, before / after | {before[0]:.1f}, {before[1]:.1f} / "
             f"{after[0]:.1f}, {after[1]:.1f} tokens/s | |")
     run.say(f"| goodput under overload | {goodput:.1f} tokens/s, {100 * goodput / cap:.0f} % of capacity | >= 90 % |")
     run.say(f"| admitted p99 gap | {s['tbt_ms']['p99']:.0f} ms (worst {s['tbt_ms']['max']:.0f}) | <= {gap} ms |")
