@@ -9,11 +9,9 @@ usage: hopper.py attention_hopper.jsonl [LATER.jsonl ...] [--ledger FILE] > atte
 The bound is max(FLOPs / 790 TFLOP/s, bytes / 4.3 TB/s).  Peers are the
 references of points.h: of another call, on another card of the kind.
 """
-import argparse
-import json
 import sys
 
-from report import bounds, geomean, head, key_of, latest, ledger_lines, name_of, resources, us
+from report import bounds, command, geomean, head, key_of, name_of, resources, us
 from report import made_up
 
 BALANCED = 0.4  # the shorter bound at least so much of the longer
@@ -170,25 +168,5 @@ def self_test():
     print("hopper.py: what the figures must show, they show")
 
 
-def main():
-    ap = argparse.ArgumentParser()
-    ap.add_argument("rows", nargs="*")
-    ap.add_argument("--ledger")
-    ap.add_argument("--self", action="store_true")
-    args = ap.parse_args()
-    if args.self:
-        self_test()
-        return 0
-    rows = []
-    for path in args.rows:
-        with open(path, encoding="utf-8") as f:
-            rows += [json.loads(x) for x in f]
-    rows = latest(rows)
-    report(rows, print)
-    if args.ledger:
-        ledger_lines(rows, figures(rows), args.ledger)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(command(report, figures, self_test))

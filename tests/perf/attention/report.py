@@ -384,7 +384,8 @@ def self_test():
     print("report.py: what the figures must show, they show")
 
 
-def main():
+def command(report, figures, self_test):
+    """The command line of a table: rows in, the table out, ledger lines if asked."""
     ap = argparse.ArgumentParser()
     ap.add_argument("rows", nargs="*")
     ap.add_argument("--ledger")
@@ -405,4 +406,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(command(report, figures, self_test))
