@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # What the Debian packages hold, and what CPack writes on them.  Included
-# by the root CMakeLists.txt after the rooms; deploy/package builds them.
+# by the root CMakeLists.txt after the rooms; deploy/debian/make builds them.
 #
 #   tandem             tandemd, tandem-exec, units, configuration, man pages
 #   tandemctl          the operator's program, for this or another machine
