@@ -13,7 +13,7 @@ perf_planner), OUT gets attention.jsonl, attention.md and ledger.jsonl.
   small     little work: 36 points of few tokens and short contexts
   ablate    ten points by every way of ways.h
   steady    eight points, serial and fused, two seconds each, with energy
-  overhead  four points with and without the log of spans
+  overhead  the 31 points with and without the log of spans, in turns
   planner   the planner's time on this host
   ncu       three points under Nsight Compute, where it is
   peers     peers.py on the named points, in the same call
@@ -133,17 +133,15 @@ def measure(out, tmp, step, limit, program, *options):
 
 
 def overhead(out, tmp, program, nolog):
-    """With, without, with, without: four short runs of the fused way."""
-    for i in range(2):
-        for name, prog in (("log", program), ("nolog", nolog)):
-            path = os.path.join(tmp, f"{name}{i}.jsonl")
-            out.program(f"overhead {name} {i}", 60, prog, "--set", "steady", "--points", "0:4",
-                        "--ways", "fused,serial", "--rounds", "4:4", "--pool", "8", "--out", path)
-            for r in (json.loads(x) for x in open(path, encoding="utf-8")):
-                if r["row"] == "point":
-                    out.put({**{k: r[k] for k in ("model", "ctx", "chunk", "batch")},
-                             "row": "overhead", "program": name, "turn": i,
-                             "fused": r["ways"]["fused"]["us"], "serial": r["ways"]["serial"]["us"]})
+    """With, without, without, with: the fused way on the 31 points."""
+    for i, name in enumerate(("log", "nolog", "nolog", "log")):
+        path = os.path.join(tmp, f"{name}{i}.jsonl")
+        out.program(f"overhead {name} {i}", 60, program if name == "log" else nolog, "--set", "peers",
+                    "--ways", "fused", "--rounds", "3:3", "--pool", "20", "--out", path)
+        for r in (json.loads(x) for x in open(path, encoding="utf-8")):
+            if r["row"] == "point":
+                out.put({**{k: r[k] for k in ("model", "ctx", "chunk", "batch")}, "row": "overhead",
+                         "program": name, "turn": i, "fused": r["ways"]["fused"]["us"]})
 
 
 def number(text):
