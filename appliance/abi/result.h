@@ -44,7 +44,8 @@ typedef struct tdm_result {
     uint64_t overlap_ns;            /* GPU: wall time with both kinds running anywhere */
     uint64_t tail_ns;               /* GPU: SM-time that SMs had nothing left to draw */
     uint32_t sm_clock_khz;          /* GPU: measured inside attention; 0: not measured */
-    uint32_t reserved;
+    uint16_t tile_row;              /* of a full prefill tile, tokens x group; 0: no prefill */
+    uint16_t tile_key;              /* keys of one step of it */
     uint32_t sm_cnt;
     uint32_t sample_cnt;
 

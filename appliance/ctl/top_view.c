@@ -224,6 +224,29 @@ static const char *most(const json_t *counts, double *value) {
     return best;
 }
 
+/* tile_bars writes each CTA tile that ran with its share of the iterations
+   with prefill. */
+static void tile_bars(const tdm_top_view_t *v, tdm_grid_t *g, int row) {
+    const json_t *shapes = part(v->status, "cta_tiles");
+    double all = 0, split = 0;
+    const char *key;
+    json_t *n;
+    json_object_foreach((json_t *)(uintptr_t)shapes, key, n) {
+        all += number(n, "whole") + number(n, "split");
+        split += number(n, "split");
+    }
+    int col = say(g, row, 0, TDM_STYLE_PLAIN, "prefill tiles");
+    if (all <= 0) say(g, row, col, TDM_STYLE_DIM, " none yet");
+    json_object_foreach((json_t *)(uintptr_t)shapes, key, n) {
+        double share = (number(n, "whole") + number(n, "split")) / all;
+        if (col > g->cols - 26) break;
+        col = say(g, row, col, TDM_STYLE_PLAIN, " %s ", key);
+        col = bar(g, row, col, 6, share, TDM_STYLE_PREFILL);
+        col = say(g, row, col, TDM_STYLE_PLAIN, " %.0f%%", 100 * share);
+    }
+    if (all > 0) say(g, row, col, TDM_STYLE_PLAIN, "  split in %.0f%%", 100 * split / all);
+}
+
 static int attention(const tdm_top_view_t *v, tdm_grid_t *g, int row) {
     const json_t *s = v->status, *x = part(part(s, "vcta"), "executed"), *h = part(s, "hybrid");
     double p = number(x, "prefill"), d = number(x, "decode"), n;
@@ -241,7 +264,8 @@ static int attention(const tdm_top_view_t *v, tdm_grid_t *g, int row) {
               n);
     why = most(part(s, "chunk_limited"), &n);
     say(g, row + 2, col, TDM_STYLE_PLAIN, "  prefill ended: %s", why);
-    return row + 3;
+    tile_bars(v, g, row + 3);
+    return row + 4;
 }
 
 static int tiles(const tdm_top_view_t *v, tdm_grid_t *g, int row) {
@@ -332,7 +356,7 @@ static void keys(const tdm_top_view_t *v, tdm_grid_t *g) {
 static void all(const tdm_top_view_t *v, tdm_grid_t *g) {
     int row = verdict(v, g, 1, 1);
     row = promises(v, g, row, 0);
-    int below = 3 + 1 + 2 + 1 + 2 + 1; /* attention, tiles, rings, device, events, keys */
+    int below = 4 + 1 + 2 + 1 + 2 + 1; /* attention, tiles, rings, device, events, keys */
     int height = g->rows - row - 1 - below;
     row = lane(v, g, row, TDM_MAX(height, 3));
     row = attention(v, g, row);

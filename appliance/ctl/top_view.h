@@ -11,7 +11,8 @@
      promises    a row per class of service with traffic, or all with view 2
      lane        a column per iteration, newest right: its letter says the
                  path, its height the time, '=' the time limit
-     attention   virtual CTAs prefill : decode, fused share, fallbacks
+     attention   virtual CTAs prefill : decode, fused share, fallbacks, the
+                 CTA tiles that ran
      tiles, rings and drops, device
      events      the newest of the audit
      keys

@@ -68,10 +68,12 @@
   const fallbacks = new Lines(plot(b), "fallbacks a second, by reason", { stacked: true });
   b = panel("virtual CTAs: decode share of fused iterations", [
     "sum by (le) (rate(tandem_vcta_decode_share_bucket[1m]))",
-    "sum by (op) (rate(tandem_vcta_total[1m]))"]);
+    "sum by (op) (rate(tandem_vcta_total[1m]))",
+    "sum by (shape, split) (rate(tandem_tile_iterations_total[1m]))"]);
   const heatCanvas = picture(b, "decode share of virtual CTAs over time");
   const vctaText = element("p", "", "dim");
   b.append(vctaText);
+  const tileTable = space(b);
   b = panel("where the time of iterations goes", [
     "sum(rate(tandem_attention_seconds_total[1m])) / sum(rate(tandem_iteration_seconds_sum[1m]))",
     "rate(tandem_sampling_seconds_total[1m])"]);
@@ -156,6 +158,10 @@
     vctaText.textContent = "executed since start: prefill " + status.vcta.executed.prefill + ", decode " + status.vcta.executed.decode +
       "; planned and executed " + (status.vcta.executed.prefill === status.vcta.planned.prefill &&
       status.vcta.executed.decode === status.vcta.planned.decode ? "agree" : "differ");
+    const tiles = Object.entries(status.cta_tiles), ran = tiles.reduce((sum, [, n]) => sum + n.whole + n.split, 0);
+    tileTable.replaceChildren(table(["prefill tile, rows x keys", "iterations", "of all, %", "split over keys, %"],
+      tiles.map(([shape, n]) => [shape, n.whole + n.split, number(100 * (n.whole + n.split) / ran, 1),
+                                 number(100 * n.split / (n.whole + n.split), 1)])));
     const all = delta((s) => s.time.iterations_s), a = delta((s) => s.time.attention_s), m = delta((s) => s.time.sampling_s);
     time.add(t, { attention: share(a, all), sampling: share(m, all), other: share(Math.max(0, all - a - m), all) });
     const room = span() * Math.max(1, status.gpu.sms);

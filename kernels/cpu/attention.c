@@ -268,6 +268,10 @@ static void collect(tdm_cpu_attn_t *a, const tdm_attn_plan_t *p, tdm_attn_stats_
     for (uint32_t kind = 0; kind < TDM_KIND_CNT; kind++) {
         stats->vcta_planned[kind] += p->item_cnt[kind];
     }
+    if (p->item_cnt[TDM_KIND_PREFILL] > 0) {
+        stats->tile_row = p->tile_tok * p->group;
+        stats->tile_key = TDM_KV_PAGE_TOKENS;
+    }
     stats->split_cnt += p->split_cnt;
     stats->kv_read_bytes += p->kv_read_bytes;
     stats->flops += p->flops;

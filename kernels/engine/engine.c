@@ -189,6 +189,8 @@ static void fill(tdm_result_t *r, const tdm_attn_stats_t *s) {
     r->overlap_ns = s->overlap_ns;
     r->tail_ns = s->tail_ns;
     r->sm_clock_khz = s->sm_clock_khz;
+    r->tile_row = (uint16_t)s->tile_row;
+    r->tile_key = (uint16_t)s->tile_key;
 }
 
 static tdm_status_t iterate(tdm_engine_t *e, const tdm_plan_t *plan, tdm_result_t *result,

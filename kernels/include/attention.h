@@ -199,6 +199,8 @@ typedef struct tdm_attn_stats {
     uint64_t kv_read_bytes;
     uint64_t flops;
     uint64_t wall_ns;
+    uint32_t tile_row; /* of a full prefill tile, tokens x group; 0: no prefill */
+    uint32_t tile_key; /* keys of one step of it */
     /* What a GPU's log says besides; 0 of the CPU. */
     uint64_t overlap_ns;   /* wall time with both kinds running anywhere */
     uint64_t tail_ns;      /* SM-time between an SM's last item and the launch's end */

@@ -20,6 +20,7 @@
 TDM_BEGIN_DECLS
 
 #define TDM_HOPPER_ROW 192u /* packed rows of a prefill tile */
+#define TDM_HOPPER_KEY 80u  /* keys of one step of it, as the kernel's HOP_KEY */
 /* Floats of a prefill tile's partials: it is as tall whatever it holds, and
    each of its four lanes a row keeps the maximum and the sum. */
 #define TDM_HOPPER_PART(head_dim) (TDM_HOPPER_ROW * ((uint64_t)(head_dim) + 8))

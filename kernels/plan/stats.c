@@ -1,6 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kernels/plan/stats.h"
 
+#include "kernels/plan/hopper.h"
+
+static uint32_t tile_key(const tdm_pod_plan_t *p) {
+    if (p->variant == TDM_POD_VARIANT_HOPPER) return TDM_HOPPER_KEY;
+    if (p->variant == TDM_POD_VARIANT_PLAIN) return TDM_POD_PLAIN_KEY;
+    return tdm_pod_tile_info(p->tile).key;
+}
+
 int tdm_pod_stats_add(const tdm_pod_plan_t *p, const tdm_pod_counters_t *c, uint32_t launch_cnt,
                       tdm_attn_stats_t *s) {
     uint64_t n = launch_cnt;
@@ -11,6 +19,10 @@ int tdm_pod_stats_add(const tdm_pod_plan_t *p, const tdm_pod_counters_t *c, uint
         s->vcta_ns[kind] += n * c->sm_ns[kind];
         s->kv_read_bytes += n * p->kind_bytes[kind];
         is_exact &= c->vcta_executed[kind] == n * p->item_cnt[kind];
+    }
+    if (p->item_cnt[TDM_KIND_PREFILL] > 0) {
+        s->tile_row = p->tile_row;
+        s->tile_key = tile_key(p);
     }
     /* A merge of k pieces counts k - 1 splits, and folds k partials. */
     s->split_cnt += n * p->split_cnt;

@@ -5,7 +5,7 @@
 /* From what the device counted to the words that every backend reports
    (tdm_attn_stats_t, then tdm_result_t, then telemetry/block/metrics.def):
 
-     plan      -> vcta_planned  split_cnt  kv_read_bytes  flops
+     plan      -> vcta_planned  split_cnt  kv_read_bytes  flops  tile_row  tile_key
      counters  -> vcta_executed  merge_cnt (partials folded)
      log       -> vcta_ns  colocated_ns  overlap_ns  tail_ns  wall_ns  sm_clock_khz
 

@@ -18,7 +18,10 @@ void tdm_sched_tile_note(tdm_sched_tile_t *t, uint32_t slot) {
                                   .variant = t->w.plan[slot]->variant,
                                   .split_cnt = (uint32_t)TDM_MIN(r->split_cnt, UINT32_MAX),
                                   .merge_cnt = (uint32_t)TDM_MIN(r->merge_cnt, UINT32_MAX),
-                                  .sm_cnt = r->sm_cnt};
+                                  .sm_cnt = r->sm_cnt,
+                                  .tile_row = r->tile_row,
+                                  .tile_key = r->tile_key,
+                                  .clock_mhz = r->sm_clock_khz / 1000};
     for (uint32_t k = 0; k < TDM_KIND_CNT; k++) {
         f->vcta_planned[k] = r->vcta_planned[k];
         f->vcta_executed[k] = r->vcta_executed[k];

@@ -19,6 +19,20 @@ static uint64_t positive(int64_t ns) {
     return ns > 0 ? (uint64_t)ns : 0;
 }
 
+/* shape_of gives the label of a CTA tile, rows rounded up to 64. */
+static uint32_t shape_of(uint32_t row, uint32_t key) {
+    static const struct {
+        uint32_t row, key, label;
+    } known[] = {{64, 32, TDM_LABEL_SHAPE_64x32},
+                 {64, 64, TDM_LABEL_SHAPE_64x64},
+                 {128, 64, TDM_LABEL_SHAPE_128x64},
+                 {192, 80, TDM_LABEL_SHAPE_192x80}};
+    uint32_t row_up = (row + 63u) / 64u * 64u;
+    for (uint32_t i = 0; i < TDM_COUNT_OF(known); i++)
+        if (row_up == known[i].row && key == known[i].key) return known[i].label;
+    return TDM_LABEL_SHAPE_other;
+}
+
 void tdm_sched_tile_count_result(tdm_sched_tile_t *t, const tdm_result_t *r) {
     tdm_block_t *b = t->w.block;
     uint32_t route = tdm_load_relaxed(&r->route);
@@ -45,6 +59,11 @@ void tdm_sched_tile_count_result(tdm_sched_tile_t *t, const tdm_result_t *r) {
                       UINT64_C(1000) * t->clock_max_khz);
     }
     tdm_gauge_set(b, TDM_METRIC_executor_sms, 0, r->sm_cnt);
+    if (r->tile_row)
+        tdm_count(b, TDM_METRIC_tile_iterations_total,
+                  tdm_series2(TDM_METRIC_tile_iterations_total, shape_of(r->tile_row, r->tile_key),
+                              r->split_cnt ? TDM_LABEL_SPLIT_split : TDM_LABEL_SPLIT_whole),
+                  1);
     if (route == TDM_ROUTE_FUSED) {
         double decode = (double)r->vcta_executed[TDM_KIND_DECODE];
         double all = decode + (double)r->vcta_executed[TDM_KIND_PREFILL];

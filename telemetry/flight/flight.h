@@ -85,7 +85,9 @@ typedef struct tdm_flight_iteration {
     uint16_t cap;         /* TDM_CAP_*: what ended its prefill */
     uint16_t fallback;    /* TDM_FALLBACK_* or 0 */
     uint16_t limit_class; /* whose gap set limit_ns; TDM_SLO_CLASS_MAX: nothing decoded */
-    uint16_t reserved[3];
+    uint16_t tile_row;    /* of a full prefill tile, tokens x group; 0: no prefill */
+    uint16_t tile_key;    /* keys of one step of it */
+    uint16_t reserved;
 } tdm_flight_iteration_t;
 
 typedef enum tdm_flight_hop_kind {

@@ -21,12 +21,12 @@ static void iteration(const tdm_flight_iteration_t *r, uint64_t n, FILE *f) {
         tdm_class_name(r->limit_class), ms(r->limit_ns), ms(r->predicted_ns));
     (void)fprintf(f,
                   "\"prefill\":%" PRIu32 ",\"decode\":%" PRIu32 ",\"vcta\":[%" PRIu64 ",%" PRIu64
-                  "],\"splits\":%" PRIu32 ",\"variant\":%" PRIu32 ",\"sms\":%" PRIu32
-                  ",\"attention_ms\":%.3f,\"late\":%" PRIu32 ",\"lost\":%d,\"revision\":%" PRIu32
-                  "}",
+                  "],\"tile\":[%u,%u],\"splits\":%" PRIu32 ",\"variant\":%" PRIu32
+                  ",\"sms\":%" PRIu32 ",\"attention_ms\":%.3f,\"late\":%" PRIu32
+                  ",\"lost\":%d,\"revision\":%" PRIu32 "}",
                   r->prefill_cnt, r->decode_cnt, r->vcta_executed[TDM_KIND_PREFILL],
-                  r->vcta_executed[TDM_KIND_DECODE], r->split_cnt, r->variant, r->sm_cnt,
-                  ms(r->attention_ns), r->over_cnt, is_lost, r->revision);
+                  r->vcta_executed[TDM_KIND_DECODE], r->tile_row, r->tile_key, r->split_cnt,
+                  r->variant, r->sm_cnt, ms(r->attention_ns), r->over_cnt, is_lost, r->revision);
 }
 
 uint64_t tdm_recent_iterations(const void *mem, uint64_t from, uint32_t max, FILE *f) {

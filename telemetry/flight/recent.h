@@ -16,7 +16,7 @@
      [{"n": 17, "at_ms": 99.5, "ms": 8.0, "path": "fused",
        "fallback": "none", "cap": "no_work", "class": "interactive",
        "limit_ms": 12.0, "predicted_ms": 10.0, "prefill": 192, "decode": 8,
-       "vcta": [120, 40], "splits": 12, "variant": 0, "sms": 8,
+       "vcta": [120, 40], "tile": [64, 64], "splits": 12, "variant": 0, "sms": 8,
        "attention_ms": 6.0, "late": 0, "lost": 0, "revision": 0}, ...]
 
    mem NULL: no recorder, an empty array. */

@@ -51,10 +51,11 @@ static void iteration(const tdm_flight_head_t *h, const tdm_flight_iteration_t *
                   (double)r->predicted_ns / 1e6, (double)r->quantile_ppm / 1e6);
     (void)fprintf(f,
                   "\"prefill_tokens\":%" PRIu32 ",\"slices\":%" PRIu32 ",\"decodes\":%" PRIu32
-                  ",\"kv_tokens\":%" PRIu64 ",\"variant\":%" PRIu32 ",\"splits\":%" PRIu32
-                  ",\"merges\":%" PRIu32 ",\"sms\":%" PRIu32 ",",
-                  r->prefill_cnt, r->slice_cnt, r->decode_cnt, r->kv_cnt, r->variant, r->split_cnt,
-                  r->merge_cnt, r->sm_cnt);
+                  ",\"kv_tokens\":%" PRIu64 ",\"variant\":%" PRIu32
+                  ",\"tile\":[%u,%u],\"splits\":%" PRIu32 ",\"merges\":%" PRIu32 ",\"sms\":%" PRIu32
+                  ",",
+                  r->prefill_cnt, r->slice_cnt, r->decode_cnt, r->kv_cnt, r->variant, r->tile_row,
+                  r->tile_key, r->split_cnt, r->merge_cnt, r->sm_cnt);
     (void)fprintf(f,
                   "\"vcta_planned\":[%" PRIu64 ",%" PRIu64 "],\"vcta_executed\":[%" PRIu64
                   ",%" PRIu64 "],\"attention_ms\":%.6f,\"sampling_ms\":%.6f,\"colocated_ms\":%.6f,"

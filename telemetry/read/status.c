@@ -185,6 +185,18 @@ static void attention(page_t *p) {
     by_label(p, "planned", TDM_METRIC_vcta_planned_total, TDM_SET_OP, 0);
     by_label(p, "executed", TDM_METRIC_vcta_total, TDM_SET_OP, 0);
     close(p);
+    open(p, "cta_tiles");
+    for (uint32_t i = 0; i < TDM_LABEL_CNT_SHAPE; i++) {
+        tdm_metric_t m = TDM_METRIC_tile_iterations_total;
+        uint64_t whole = value(p, m, tdm_series2(m, i, TDM_LABEL_SPLIT_whole));
+        uint64_t split = value(p, m, tdm_series2(m, i, TDM_LABEL_SPLIT_split));
+        if (whole + split == 0) continue;
+        open(p, tdm_label_value(TDM_SET_SHAPE, i));
+        number(p, "whole", whole);
+        number(p, "split", split);
+        close(p);
+    }
+    close(p);
     by_label(p, "chunk_limited", TDM_METRIC_sched_chunk_limited_total, TDM_SET_CAP, 1);
     by_label(p, "fallbacks", TDM_METRIC_fallbacks_total, TDM_SET_FALLBACK, 1);
     by_label(p, "kv", TDM_METRIC_kv_pages, TDM_SET_KV, 0);

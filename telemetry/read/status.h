@@ -8,7 +8,7 @@
      {"tandem": {facts}, "state": "ready", "uptime_s": 12.3,
       "revision": 0, "confirm_s": 0, "window_s": 10.0, "findings": [{gravity, cause, text}],
       "requests": {...}, "slo": [...], "tokens": {...}, "latency": {...}, "recent": {...},
-      "iterations": {...}, "vcta": {...}, "kv": {...}, "time": {...},
+      "iterations": {...}, "vcta": {...}, "cta_tiles": {...}, "kv": {...}, "time": {...},
       "rings": [...], "tiles": [...], "net": {...}, "gpu": {...},
       "power": {...}, "refusals": {...}, "fallbacks": {...},
       "faults": {...}, "flight": {...}, "journey": {...}}

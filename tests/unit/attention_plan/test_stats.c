@@ -10,6 +10,8 @@
 
 #include <cmocka.h>
 
+#include "kernels/attention/hopper/config.h"
+#include "kernels/plan/hopper.h"
 #include "kernels/plan/stats.h"
 
 /* Three prefill tiles in two pieces each, four whole decodes, 10 layers. */
@@ -46,6 +48,33 @@ static void one_launch_is_told_whole(void **state) {
     assert_int_equal(s.wall_ns, 200);
     assert_int_equal(s.tail_ns, 400); /* a quarter of 200 on each of 8 SMs */
     assert_int_equal(s.sm_clock_khz, 1755000);
+}
+
+static void the_tile_is_that_of_the_kernel_that_ran(void **state) {
+    (void)state;
+    static const struct {
+        uint32_t variant, tile, row, key;
+    } want[] = {{TDM_POD_VARIANT_PLAIN, TDM_POD_TILE_CNT, 64, 32},
+                {TDM_POD_VARIANT_PORTABLE, TDM_POD_TILE_WIDE1, 128, 64},
+                {TDM_POD_VARIANT_PORTABLE, TDM_POD_TILE_SLIM, 64, 32},
+                {TDM_POD_VARIANT_HOPPER, TDM_POD_TILE_CNT, HOP_ROW, HOP_KEY}};
+    assert_int_equal(TDM_HOPPER_ROW, HOP_ROW);
+    assert_int_equal(TDM_HOPPER_KEY, HOP_KEY);
+    for (size_t i = 0; i < TDM_COUNT_OF(want); i++) {
+        tdm_pod_plan_t p = plan;
+        tdm_pod_counters_t c = counters(1);
+        tdm_attn_stats_t s = {0};
+        p.variant = want[i].variant;
+        p.tile = want[i].tile;
+        p.tile_row = want[i].row;
+        assert_true(tdm_pod_stats_add(&p, &c, 1, &s));
+        assert_int_equal(s.tile_row, want[i].row);
+        assert_int_equal(s.tile_key, want[i].key);
+        p.item_cnt[TDM_KIND_PREFILL] = 0;
+        s = (tdm_attn_stats_t){0};
+        assert_false(tdm_pod_stats_add(&p, &c, 1, &s)); /* counters of another plan */
+        assert_int_equal(s.tile_row, 0);
+    }
 }
 
 static void layers_multiply_and_iterations_add(void **state) {
@@ -86,6 +115,7 @@ static void an_empty_launch_tells_nothing(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_launch_is_told_whole),
+        cmocka_unit_test(the_tile_is_that_of_the_kernel_that_ran),
         cmocka_unit_test(layers_multiply_and_iterations_add),
         cmocka_unit_test(a_count_that_is_not_the_plan_s_is_seen),
         cmocka_unit_test(an_empty_launch_tells_nothing),

@@ -33,6 +33,7 @@ static const char status_text[] =
     "{\"class\":\"batch\",\"objective\":\"all\",\"met\":0,\"missed\":0}],"
     "\"latency\":{\"ttft_ms\":{\"p50\":12.5,\"p99\":99},\"itl_ms\":{\"p50\":4,\"p99\":40}},"
     "\"vcta\":{\"executed\":{\"prefill\":300,\"decode\":100}},"
+    "\"cta_tiles\":{\"64x64\":{\"whole\":6,\"split\":3},\"128x64\":{\"whole\":3,\"split\":0}},"
     "\"hybrid\":{\"fused\":3,\"fallback\":1},\"fallbacks\":{\"operator\":1},"
     "\"chunk_limited\":{\"no_work\":9,\"time_limit\":12},"
     "\"rings\":[{\"ring\":\"request\",\"entries\":1,\"capacity\":16,\"high_watermark\":16,"
@@ -98,6 +99,7 @@ static void everything_has_its_place_at_80x24(void **state) {
     says("since start first p50 12.5 p99 99.0 ms, gap p50 4.0 p99 40.0 ms");
     says("F fused  S serial");
     says("decode  300 : 100");
+    says("prefill tiles 64x64 [#####.] 75% 128x64 [##....] 25%  split in 25%");
     says("75.0%  fallback operator 1  prefill ended: time_limit");
     says("api 95% (120ms)");
     says("request 16/16 FULL");

@@ -63,6 +63,8 @@ static void fake_attention(void *ctx, const tdm_engine_iter_t *it, uint32_t laye
         stats->vcta_executed[k] += it->attn->item_cnt[k];
         stats->vcta_ns[k] += 10;
     }
+    stats->tile_row = 96;
+    stats->tile_key = 64;
     stats->colocated_ns += 1;
     stats->split_cnt += 2;
     stats->merge_cnt += 3;
@@ -339,6 +341,8 @@ static void the_result_carries_all_counters(void **state) {
     assert_int_equal(result->vcta_planned[TDM_KIND_DECODE], 0);
     assert_int_equal(result->vcta_ns[0], 10 * LAYERS);
     assert_int_equal(result->colocated_ns, LAYERS);
+    assert_int_equal(result->tile_row, 96);
+    assert_int_equal(result->tile_key, 64);
     assert_int_equal(result->split_cnt, 2 * LAYERS);
     assert_int_equal(result->merge_cnt, 3 * LAYERS);
     assert_int_equal(result->kv_read_bytes, 4 * LAYERS);

@@ -174,6 +174,8 @@ static int execute(void) {
     result[slot]->overlap_ns = 11;
     result[slot]->tail_ns = 12;
     result[slot]->sm_clock_khz = 1755000;
+    result[slot]->tile_row = 48;
+    result[slot]->tile_key = 64;
     now_ns += TDM_NS_PER_MS;
     assert_int_equal(tdm_lane_push(wires.results, &slot), 1);
     return 1;
@@ -502,6 +504,9 @@ static void every_iteration_is_in_the_flight_recorder(void **state) {
         assert_int_equal(f.end_ns - f.start_ns, TDM_NS_PER_MS);
         assert_int_equal(f.vcta_planned[0], 10);
         assert_int_equal(f.vcta_executed[0], 10);
+        assert_int_equal(f.tile_row, 48);
+        assert_int_equal(f.tile_key, 64);
+        assert_int_equal(f.clock_mhz, 1755);
         if (f.prefill_cnt == 0 || f.decode_cnt == 0) continue;
         fallback_cnt++;
         assert_int_equal(f.ran, TDM_ROUTE_SERIAL);

@@ -66,6 +66,8 @@ static tdm_flight_iteration_t fused(void) {
                                     .split_cnt = 12,
                                     .merge_cnt = 4,
                                     .sm_cnt = 8,
+                                    .tile_row = 64,
+                                    .tile_key = 32,
                                     .prefill_cnt = 192,
                                     .decode_cnt = 8,
                                     .slice_cnt = 3,
@@ -103,7 +105,8 @@ static void a_fused_iteration_is_told(void **state) {
     says("up to 1.200 times their prediction (the tracked quantile), so 10.000 ms may be planned");
     says("prefill     ended by: no prompt was waiting (no_work)");
     says("fused: prefill and decode shared one attention launch per layer");
-    says("120 prefill and 40 decode planned, all executed, 3.00 prefill per decode; 12 splits");
+    says("120 prefill and 40 decode planned, all executed, 3.00 prefill per decode; prefill tiles "
+         "of 64 rows x 32 keys; 12 splits");
     says("both kinds at once for 50 % of their time");
     says("predicted 10.000 ms, took 0.80 times that; attention 75 %");
     says("within its limit, 0 of 8 decodes came later than promised");

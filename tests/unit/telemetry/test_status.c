@@ -75,6 +75,10 @@ static void numbers_are_the_snapshots(void **state) {
     tdm_count(&block, TDM_METRIC_vcta_total, TDM_LABEL_OP_decode, 77);
     tdm_count(&block, TDM_METRIC_net_drops_total, tdm_label_reason(TDM_DROP_ip_ttl), 5);
     tdm_observe(&block, TDM_METRIC_ttft_seconds, 0, TDM_MS(4));
+    tdm_count(&block, TDM_METRIC_tile_iterations_total,
+              tdm_series2(TDM_METRIC_tile_iterations_total, TDM_LABEL_SHAPE_128x64,
+                          TDM_LABEL_SPLIT_split),
+              6);
     json_t *doc = status_of(NULL, 0);
     assert_string_equal(json_string_value(json_object_get(doc, "state")), "ready");
     assert_int_equal(at(doc, "requests.length"), 6);
@@ -83,6 +87,8 @@ static void numbers_are_the_snapshots(void **state) {
     assert_int_equal(at(doc, "fallbacks.head_dim"), 8);
     assert_int_equal(at(doc, "vcta.executed.decode"), 77);
     assert_int_equal(at(doc, "net.drops.ip_ttl"), 5);
+    assert_int_equal(at(doc, "cta_tiles.128x64.split"), 6);
+    assert_int_equal(json_object_size(json_object_get(doc, "cta_tiles")), 1);
     assert_int_equal(at(doc, "latency.ttft_ms.count"), 1);
     assert_int_equal(at(doc, "latency.ttft_ms.mean"), 4);
     assert_int_equal(at(doc, "journey.vcta_executed_decode"), 77);
