@@ -2,6 +2,7 @@
 /* tandemctl: the operator's hand.  Exit status: 0 ok, 1 failed, 2 usage,
    3 degraded (doctor, show health), 4 unreachable. */
 
+#include "appliance/ctl/appliance.h"
 #include "appliance/ctl/ask.h"
 #include "appliance/ctl/bundle.h"
 #include "appliance/ctl/complete.h"
@@ -107,6 +108,9 @@ static const tdm_ctl_command_t command[] = {
     {"support", support, "bundle",
      "support bundle    what a helper needs to see, in one file without any prompt: --out FILE"},
     {"doctor", doctor, "", "doctor [NIC]      is this machine fit, and what to type if not"},
+    {"appliance", tdm_ctl_appliance, "accept check help kernel render",
+     "appliance VERB    appliance.json, what makes a machine an appliance: help, check FILE,\n"
+     "                    kernel [FILE], accept FOLDER, render; --root DIR"},
     {"plan", tdm_ctl_plan, "",
      "plan              capacity: --profile FILE|example --trace FILE|NAME, with\n"
      "                    --requests --ttft-ms --gap-ms --epsilon --appliances\n"

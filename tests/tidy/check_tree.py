@@ -28,9 +28,10 @@ PRIVATE = [
     (r"<cuda", {"kernels_cuda", "kernels_device", "kernels_attention", "kernels_ptx"}),
     (r"<hugetlbfs", {"base"}),
     (r"<pcre2", {"tokenizer"}),
-    (r"<jansson", {"api", "config", "control", "ctl", "model", "profile", "tokenizer"}),
+    (r"<jansson", {"api", "config", "control", "ctl", "model", "profile", "setup",
+                     "tokenizer"}),
     (r"<n?curses", {"ctl"}),
-    (r"<gnutls/", {"api", "net_quic", "net_client"}),
+    (r"<gnutls/", {"api", "net_quic", "net_client", "setup"}),
 ]
 
 # Words that no source may hold, with where they are allowed.
