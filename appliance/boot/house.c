@@ -301,6 +301,7 @@ tdm_status_t tdm_house_run(tdm_house_t *h, tdm_error_t *err) {
                     (unsigned long long)h->config->sched_drain_ms);
         }
         tdm_house_change(h, now_ns);
+        tdm_pages_remember(&h->pages, now_ns);
         if (stop > 1 || now_ns >= give_up_ns || (stop && is_drained(h))) return TDM_OK;
         if (tdm_mgmt_is_failed(&h->mgmt))
             return tdm_error_set(err, h->mgmt.was_ready ? TDM_ERR_CLOSED : TDM_ERR_INVAL, "%s",

@@ -25,7 +25,9 @@ tdm_status_t tdm_pages_open(tdm_pages_t *p, const tdm_wires_t *wires, const tdm_
     p->text = malloc(p->cap);
     p->gz = malloc(p->cap);
     p->past = calloc(TDM_PAGES_PAST, sizeof *p->past);
-    if (p->text && p->gz && p->past) {
+    p->history = calloc(1, sizeof *p->history);
+    (void)pthread_mutex_init(&p->lock, NULL);
+    if (p->text && p->gz && p->past && p->history) {
         tdm_web_open(&p->web, config->control_chart);
         return TDM_OK;
     }
@@ -38,8 +40,10 @@ void tdm_pages_close(tdm_pages_t *p) {
     free(p->text);
     free(p->gz);
     free(p->past);
+    free(p->history);
     p->text = p->gz = NULL;
     p->past = NULL;
+    p->history = NULL;
 }
 
 void tdm_pages_fact(tdm_pages_t *p, const char *key, const char *value) {
@@ -122,6 +126,30 @@ static const tdm_snapshot_t *window_begin(tdm_pages_t *p, const tdm_snapshot_t *
         }
     }
     return begin;
+}
+
+void tdm_pages_remember(tdm_pages_t *p, int64_t now_ns) {
+    static tdm_snapshot_t s;                          /* one thread; too large for a stack */
+    if (!tdm_history_due(p->history, now_ns)) return; /* only this thread writes it */
+    uint32_t torn = tdm_snapshot_take(&s, (const tdm_block_t *const *)p->wires->block,
+                                      p->wires->block_cnt, now_ns);
+    tdm_count(p->wires->block[TDM_BLOCK_MGMT], TDM_METRIC_snapshots_torn_total, 0, torn);
+    (void)pthread_mutex_lock(&p->lock);
+    tdm_history_keep(p->history, &s);
+    (void)pthread_mutex_unlock(&p->lock);
+}
+
+/* since_begin gives where counts of the last span_s seconds begin; NULL: at
+   the start. */
+static const tdm_snapshot_t *since_begin(tdm_pages_t *p, int64_t now_ns, uint64_t span_s) {
+    static tdm_snapshot_t s; /* one thread; too large for a stack */
+    int64_t span_ns = (int64_t)TDM_MIN(span_s, (uint64_t)TDM_HISTORY_SPAN_S) * TDM_NS_PER_S;
+    if (span_ns == 0) return NULL;
+    (void)pthread_mutex_lock(&p->lock);
+    const tdm_snapshot_t *kept = tdm_history_find(p->history, now_ns - span_ns);
+    if (kept) s = *kept;
+    (void)pthread_mutex_unlock(&p->lock);
+    return kept ? &s : NULL;
 }
 
 /* What each path shows. */
@@ -259,13 +287,13 @@ static void every_second(tdm_pages_t *p, events_t *e, int64_t now_ns) {
     const tdm_snapshot_t *s = snapshot(p);
     size_t sz = 0;
     char *data = begin_event(e, "status");
-    tdm_status_t st = tdm_status_json(window_begin(p, s), s, p->start_ns, p->fact, p->fact_cnt,
-                                      data, left(e), &sz);
+    tdm_status_span_t span = {.now = s, .window = window_begin(p, s)};
+    tdm_status_t st = tdm_status_json(&span, p->start_ns, p->fact, p->fact_cnt, data, left(e), &sz);
     end_event(e, data, sz, st == TDM_OK);
     data = begin_event(e, "requests");
     end_event(e, data, requests_text(p, STREAM_SLOWEST, data, left(e)), 1);
     data = begin_event(e, "changes");
-    sz = tdm_change_state_text(&p->console->change, now_ns, data, left(e));
+    sz = tdm_change_state_text(&p->console->change, 0, now_ns, data, left(e));
     end_event(e, data, sz, sz < left(e));
 }
 
@@ -303,11 +331,15 @@ int tdm_pages_answer(void *ctx, const tdm_http1_ask_t *ask, tdm_http1_page_t *pa
     size_t sz = 0;
     switch (which) {
     case PAGE_METRICS: return metrics(p, ask, page, s);
-    case PAGE_STATUS:
-        if (tdm_status_json(window_begin(p, s), s, p->start_ns, p->fact, p->fact_cnt, p->text,
-                            p->cap, &sz) != TDM_OK)
+    case PAGE_STATUS: {
+        tdm_status_span_t span = {.now = s,
+                                  .window = window_begin(p, s),
+                                  .since = since_begin(p, s->at_ns, asked(ask->query, "since", 0))};
+        if (tdm_status_json(&span, p->start_ns, p->fact, p->fact_cnt, p->text, p->cap, &sz) !=
+            TDM_OK)
             return failed(page);
         return done(p, page, TDM_CONTENT_JSON, sz);
+    }
     case PAGE_JOURNEY: {
         tdm_journey_t j;
         tdm_journey_between(&j, NULL, s);

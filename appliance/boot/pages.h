@@ -7,7 +7,8 @@
 
      /metrics   Prometheus text or OpenMetrics, gzip where welcome;
                 ?set=native, compat (vLLM's names) or all
-     /status    everything an operator asks, JSON
+     /status    everything an operator asks, JSON; ?since=N: counted over the
+                last N seconds, at most an hour
      /journey   the way of a request through the house, text
      /config    the effective configuration, JSON
 
@@ -27,7 +28,10 @@
 #include "appliance/control/console.h"
 #include "appliance/web/web.h"
 #include "net/http1/http1.h"
+#include "telemetry/read/history.h"
 #include "telemetry/read/render.h"
+
+#include <pthread.h>
 
 #define TDM_PAGES_FACT_MAX 8
 /* Of one answer. */
@@ -51,8 +55,10 @@ typedef struct tdm_pages {
     uint32_t fact_cnt;
     tdm_snapshot_t *past; /* [TDM_PAGES_PAST] one per second somebody asked, a circle */
     uint64_t past_cnt;    /* ever taken */
-    char *text;           /* [cap] */
-    char *gz;             /* [cap] */
+    pthread_mutex_t lock; /* of history */
+    tdm_history_t *history;
+    char *text; /* [cap] */
+    char *gz;   /* [cap] */
     size_t cap;
 } tdm_pages_t;
 
@@ -68,6 +74,10 @@ void tdm_pages_fact(tdm_pages_t *p, const char *key, const char *value);
 /* tdm_pages_config shows another configuration from now on; the one before
    must stay for as long as a page takes.  Management thread. */
 void tdm_pages_config(tdm_pages_t *p, const tdm_config_t *config);
+
+/* tdm_pages_remember keeps a snapshot where one is due.  Management
+   thread. */
+void tdm_pages_remember(tdm_pages_t *p, int64_t now_ns);
 
 /* tdm_pages_answer is the tdm_http1_page_fn; ctx is the tdm_pages_t. */
 int tdm_pages_answer(void *ctx, const tdm_http1_ask_t *ask, tdm_http1_page_t *page);

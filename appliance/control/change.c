@@ -182,10 +182,12 @@ const tdm_config_t *tdm_change_done(tdm_change_t *c, const tdm_change_ask_t *ask
     }
     /* Without a way back in force, the wait goes on for a second more. */
     if (status != TDM_OK && ask->kind == TDM_CHANGE_EXPIRE) c->due_ns = now_ns + TDM_NS_PER_S;
-    c->is_refused = status != TDM_OK;
-    (void)snprintf(c->said, sizeof c->said, "%s", status == TDM_OK ? "" : err->text);
+    c->newest.number = ask == &c->ask ? c->asked : 0;
+    c->newest.is_refused = status != TDM_OK;
+    (void)snprintf(c->newest.said, sizeof c->newest.said, "%s", status == TDM_OK ? "" : err->text);
     if (ask == &c->ask) {
         c->done = c->asked;
+        c->answer[c->asked % TDM_ANSWER_KEPT] = c->newest;
         c->ask.kind = TDM_CHANGE_NONE;
     } else if (ask->kind == TDM_CHANGE_RELOAD) {
         c->hup_done = tdm_load_relaxed(&c->hup);
@@ -243,22 +245,26 @@ size_t tdm_change_diff_text(tdm_change_t *c, const tdm_change_ask_t *ask, char *
     return put(root, buf, cap);
 }
 
-static json_t *answer_locked(const tdm_change_t *c) {
-    const char *result = c->done == 0 && c->said[0] == 0 ? "none"
-                         : c->is_refused                 ? "refused"
-                                                         : "ok";
+/* answer_locked: of ask `number`, 0: of the newest. */
+static json_t *answer_locked(const tdm_change_t *c, uint32_t number) {
+    const tdm_change_answer_t *a = number ? &c->answer[number % TDM_ANSWER_KEPT] : &c->newest;
+    int is_known = number ? a->number == number : c->done > 0 || a->said[0];
+    const char *result = !is_known && number && number <= c->done ? "forgotten"
+                         : !is_known                              ? "none"
+                         : a->is_refused                          ? "refused"
+                                                                  : "ok";
     json_t *root = json_object();
     (void)json_object_set_new(root, "asked", json_integer(c->asked));
     (void)json_object_set_new(root, "done", json_integer(c->done));
     (void)json_object_set_new(root, "revision", json_integer(c->revision));
     (void)json_object_set_new(root, "result", json_string(result));
-    (void)json_object_set_new(root, "message", json_string(c->said));
+    (void)json_object_set_new(root, "message", json_string(is_known ? a->said : ""));
     return root;
 }
 
 size_t tdm_change_answer_text(tdm_change_t *c, char *buf, size_t cap) {
     (void)pthread_mutex_lock(&c->lock);
-    json_t *root = answer_locked(c);
+    json_t *root = answer_locked(c, 0);
     (void)pthread_mutex_unlock(&c->lock);
     return put(root, buf, cap);
 }
@@ -281,9 +287,10 @@ static json_t *revisions_locked(tdm_change_t *c) {
     return list;
 }
 
-size_t tdm_change_state_text(tdm_change_t *c, int64_t now_ns, char *buf, size_t cap) {
+size_t tdm_change_state_text(tdm_change_t *c, uint32_t number, int64_t now_ns, char *buf,
+                             size_t cap) {
     (void)pthread_mutex_lock(&c->lock);
-    json_t *root = answer_locked(c), *pending = json_null(), *drained = json_null();
+    json_t *root = answer_locked(c, number), *pending = json_null(), *drained = json_null();
     if (c->pending) {
         double left_s = (double)TDM_MAX(c->due_ns - now_ns, 0) / 1e9;
         pending = json_object();

@@ -37,6 +37,7 @@
 #define TDM_REVISION_KEPT 16u
 #define TDM_CHANGE_WHY    160u /* bytes of a reason, the NUL included */
 #define TDM_CONFIRM_MAX_S 86400u
+#define TDM_ANSWER_KEPT   32u /* answers to asks; two askers do not read each other's */
 
 typedef enum tdm_change_kind {
     TDM_CHANGE_NONE,
@@ -69,6 +70,13 @@ typedef struct tdm_revision {
     tdm_config_t config;
 } tdm_revision_t;
 
+/* What came of one ask. */
+typedef struct tdm_change_answer {
+    uint32_t number; /* of the ask; 0: none */
+    uint32_t is_refused;
+    char said[320]; /* why */
+} tdm_change_answer_t;
+
 /* tdm_change_read_fn reads the configuration as at start. */
 typedef tdm_status_t tdm_change_read_fn(void *ctx, tdm_config_t *config, tdm_error_t *err);
 
@@ -82,14 +90,14 @@ typedef struct tdm_change {
     pthread_mutex_t lock; /* of all below */
     uint32_t asked;       /* by post, counted from 1 */
     uint32_t done;        /* of them answered */
-    uint32_t is_refused;  /* the newest answer */
-    char said[320];
-    tdm_change_ask_t ask;                   /* kind NONE: none under way */
-    uint32_t revision;                      /* in force */
-    tdm_revision_t kept[TDM_REVISION_KEPT]; /* [number % KEPT] */
-    uint32_t pending;                       /* revision that awaits confirmation; 0: none */
-    uint32_t back;                          /* and the one before it */
-    int64_t due_ns;                         /* until then */
+    tdm_change_answer_t newest;
+    tdm_change_answer_t answer[TDM_ANSWER_KEPT]; /* [number % KEPT] of what was posted */
+    tdm_change_ask_t ask;                        /* kind NONE: none under way */
+    uint32_t revision;                           /* in force */
+    tdm_revision_t kept[TDM_REVISION_KEPT];      /* [number % KEPT] */
+    uint32_t pending;                            /* revision that awaits confirmation; 0: none */
+    uint32_t back;                               /* and the one before it */
+    int64_t due_ns;                              /* until then */
     uint32_t is_drained;
     char drained_by[TDM_ACTOR_NAME_MAX];
     char drained_why[TDM_CHANGE_WHY];
@@ -119,14 +127,17 @@ TDM_MUST_USE tdm_status_t tdm_change_parse(tdm_change_t *c, const char *text, ui
    JSON, as snprintf does. */
 size_t tdm_change_diff_text(tdm_change_t *c, const tdm_change_ask_t *ask, char *buf, size_t cap);
 
-/* tdm_change_answer_text writes how asks went: {"asked", "done",
-   "revision", "result", "message"}. */
+/* tdm_change_answer_text writes how the newest went: {"asked", "done",
+   "revision", "result", "message"}; result is none, ok or refused. */
 size_t tdm_change_answer_text(tdm_change_t *c, char *buf, size_t cap);
 
-/* tdm_change_state_text writes the same and the rest: what awaits its
-   confirmation, whether and why it is drained, and the revisions kept with
-   the keys that each changed; cut to the newest that fit. */
-size_t tdm_change_state_text(tdm_change_t *c, int64_t now_ns, char *buf, size_t cap);
+/* tdm_change_state_text writes the same of ask `number` (0: of the newest)
+   and the rest: what awaits its confirmation, whether and why it is
+   drained, and the revisions kept with the keys that each changed; cut to
+   the newest that fit.  result is forgotten where KEPT later asks were
+   answered meanwhile. */
+size_t tdm_change_state_text(tdm_change_t *c, uint32_t number, int64_t now_ns, char *buf,
+                             size_t cap);
 
 /* --- management thread ------------------------------------------------ */
 

@@ -204,6 +204,17 @@ static const action_t action[] = {
     {"/api/v1/undrain", TDM_CHANGE_UNDRAIN, TDM_ROLE_OPERATOR, 0},
 };
 
+/* conflict: the asker looked at revision base, and another one is in force
+   by now. */
+static void conflict(tdm_console_t *c, const tdm_actor_t *actor, uint32_t base,
+                     tdm_http1_page_t *page) {
+    char text[128];
+    (void)snprintf(text, sizeof text, "made from revision %u, but %u is in force: look again", base,
+                   c->ask.revision);
+    record(c, actor, tdm_change_kind_name(TDM_CHANGE_APPLY), c->ask.why, "refused", text);
+    tdm_console_refuse(c, page, 409, "conflict", text);
+}
+
 /* act does what an allowed POST asks. */
 static void act(tdm_console_t *c, const tdm_http1_ask_t *ask, const tdm_actor_t *actor,
                 const action_t *a, tdm_http1_page_t *page) {
@@ -211,12 +222,18 @@ static void act(tdm_console_t *c, const tdm_http1_ask_t *ask, const tdm_actor_t 
     tdm_error_t err = {0};
     uint32_t number = 0;
     const char *wrong = read_body(c, ask, &config);
+    uint32_t base = c->ask.revision; /* a candidate's is the one in force from here on */
     c->ask.kind = a->kind;
     c->ask.actor = *actor;
     tdm_status_t st = TDM_OK;
     if (!wrong && (a->kind == TDM_CHANGE_NONE || a->kind == TDM_CHANGE_APPLY))
         st = candidate(c, config, &err);
     json_decref(config);
+    if (!wrong && st == TDM_OK && a->kind == TDM_CHANGE_APPLY && c->ask.is_named &&
+        base != c->ask.revision) {
+        conflict(c, actor, base, page);
+        return;
+    }
     if (wrong || st != TDM_OK) {
         if (a->kind != TDM_CHANGE_NONE)
             record(c, actor, tdm_change_kind_name(a->kind), c->ask.why, "refused",
@@ -261,6 +278,12 @@ static size_t session(tdm_console_t *c, const tdm_http1_ask_t *ask, const tdm_ac
     return n > 0 ? (size_t)n : 0;
 }
 
+/* asked_of reads "asked=N" of a query; 0: not there. */
+static uint32_t asked_of(const char *query) {
+    const char *at = query ? strstr(query, "asked=") : NULL;
+    return at ? (uint32_t)strtoul(at + 6, NULL, 10) : 0;
+}
+
 int tdm_console_answer(void *ctx, const tdm_http1_ask_t *ask, tdm_http1_page_t *page) {
     tdm_console_t *c = ctx;
     static const char *const path[] = {"/api/v1/session", "/api/v1/changes", "/api/v1/audit",
@@ -281,7 +304,10 @@ int tdm_console_answer(void *ctx, const tdm_http1_ask_t *ask, tdm_http1_page_t *
     size_t sz = 0, cap = TDM_CONSOLE_TEXT_MAX;
     switch (which) {
     case 0: sz = session(c, ask, &actor); break;
-    case 1: sz = tdm_change_state_text(&c->change, tdm_clock_now_ns(), c->text, cap); break;
+    case 1:
+        sz = tdm_change_state_text(&c->change, asked_of(ask->query), tdm_clock_now_ns(), c->text,
+                                   cap);
+        break;
     case 2: sz = tdm_audit_text(&c->audit, c->text, cap); break;
     default: sz = tdm_change_answer_text(&c->change, c->text, cap); break;
     }

@@ -6,18 +6,21 @@
    over the Unix socket (tandemctl) and over TCP (the web console):
 
      GET  /api/v1/session          who you are, what you may, the CSRF token
-     GET  /api/v1/changes          tdm_change_state_text
+     GET  /api/v1/changes          tdm_change_state_text; ?asked=N: of ask N
      GET  /api/v1/audit            tdm_audit_text
      POST /api/v1/config/diff      what a candidate would change
-     POST /api/v1/config/apply     {"config": {...}, "confirm_s": 10, "why": "..."}
+     POST /api/v1/config/apply     {"config": {...}, "confirm_s": 10, "why": "...",
+                                    "revision": 3}
      POST /api/v1/config/confirm   {"why": "..."}
      POST /api/v1/config/rollback  {"revision": 3, "why": "..."}
      POST /api/v1/drain, undrain   {"why": "..."}
      POST /api/v1/reload, /reload  GET /reload: tdm_change_answer_text
 
-   A POST is answered 202 with its number ("asked"); GET /api/v1/changes
-   has "done" at that number when it has happened, or was refused with its
-   "message".  Errors are those of the API: {"error": {...}}.
+   A POST is answered 202 with its number ("asked"); GET
+   /api/v1/changes?asked=N has "done" at that number when it has happened,
+   or was refused with its "message".  Who applies and names the revision
+   that he looked at hears 409 conflict where another one is in force; 409
+   busy: another change is under way.  Errors are those of the API: {"error": {...}}.
 
    Who may.  Over the Unix socket: actor.h.  Over TCP: whoever may read the
    other pages looks; changes need a key of control.admin_keys_file as

@@ -14,9 +14,11 @@
 #include <unistd.h>
 
 static int usage(void) {
-    fprintf(stderr, "tandemctl: config show | diff CANDIDATE | apply CANDIDATE [--confirm T] | "
-                    "confirm | rollback [REVISION]\n"
-                    "CANDIDATE: a file, or section.key=value ...\n");
+    fprintf(
+        stderr,
+        "tandemctl: config show | diff CANDIDATE | apply CANDIDATE [--confirm T] [--revision N] | "
+        "confirm | rollback [REVISION]\n"
+        "CANDIDATE: a file, or section.key=value ...\n");
     return TDM_EXIT_USAGE;
 }
 
@@ -29,7 +31,7 @@ static int say(const json_t *state) {
     const char *result = json_string_value(json_object_get(state, "result"));
     const char *message = json_string_value(json_object_get(state, "message"));
     if (!result || strcmp(result, "ok") != 0) {
-        fprintf(stderr, "tandemctl: refused: %s\n", message ? message : "?");
+        fprintf(stderr, "tandemctl: %s: %s\n", result ? result : "?", message ? message : "?");
         return TDM_EXIT_FAILED;
     }
     const json_t *pending = json_object_get(state, "pending");
@@ -48,8 +50,10 @@ static int settle(const tdm_ctl_options_t *o, long long asked) {
     int64_t give_up_ns = tdm_clock_now_ns() + (int64_t)o->seconds * TDM_NS_PER_S;
     tdm_page_t page;
     tdm_error_t err = {0};
+    char path[48];
+    (void)snprintf(path, sizeof path, "/api/v1/changes?asked=%lld", asked);
     while (tdm_clock_now_ns() < give_up_ns) {
-        if (tdm_page_get(o, "/api/v1/changes", &page, &err) != TDM_OK) {
+        if (tdm_page_get(o, path, &page, &err) != TDM_OK) {
             fprintf(stderr, "tandemctl: %s\n", err.text);
             return TDM_EXIT_UNREACHABLE;
         }
@@ -145,6 +149,7 @@ static int diff(const tdm_ctl_options_t *o, json_t *body) {
         fputs(page.text, stdout);
     else if (json_array_size(list) == 0)
         printf("nothing would change\n");
+    if (root && !o->is_json) printf("against revision %lld\n", number(root, "revision"));
     for (size_t i = 0; !o->is_json && i < json_array_size(list); i++) {
         const json_t *row = json_array_get(list, i);
         printf("%-28s %s -> %s\n", json_string_value(json_object_get(row, "key")),
@@ -178,6 +183,8 @@ int tdm_ctl_config(const tdm_ctl_options_t *o) {
     json_t *body = json_object();
     (void)json_object_set_new(body, "config", keys);
     if (!is_apply) return diff(o, body);
+    if (o->has_revision)
+        (void)json_object_set_new(body, "revision", json_integer((json_int_t)o->revision));
     if (o->confirm_s) (void)json_object_set_new(body, "confirm_s", json_integer(o->confirm_s));
     return act(o, "/api/v1/config/apply", body);
 }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "appliance/ctl/options.h"
 
+#include "appliance/base/attr.h"
+
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -20,9 +22,12 @@ static const char help[] =
     "  --seed N            of sampling\n"
     "  --ids               print token ids, not text\n"
     "  --json, -o json     print what the server said; doctor: as JSON\n"
+    "  -o yaml, -o prom    show: as YAML, or the metrics that say it\n"
+    "  --since T           show: counted over the last T, at most 1h   since start\n"
     "  --watch N           show: again every N seconds (also 2s, 1m)\n"
     "  --slowest N         show requests: those that took longest\n"
     "  --confirm T         config apply: back by itself after T (10s, 5m)\n"
+    "  --revision N        config apply: only while N is in force\n"
     "  --why TEXT          drain, config: the reason, for the audit\n"
     "  --out FILE          support bundle                        tandem-support.tar.gz\n"
     "  --seconds N         patience                              60\n"
@@ -70,6 +75,10 @@ static int take(tdm_ctl_options_t *o, const char *name, const char *value) {
         o->out = value;
     } else if (strcmp(name, "--confirm") == 0) {
         ok = duration(value, 86400, &o->confirm_s);
+    } else if (strcmp(name, "--revision") == 0) {
+        ok = whole(value, 0, INT32_MAX, &v);
+        o->revision = (uint32_t)v;
+        o->has_revision = 1;
     } else if (strcmp(name, "--slowest") == 0) {
         ok = whole(value, 1, 100, &v);
         o->slowest = (uint32_t)v;
@@ -90,6 +99,8 @@ static int take(tdm_ctl_options_t *o, const char *name, const char *value) {
     } else if (strcmp(name, "--seconds") == 0) {
         ok = whole(value, 1, 86400, &v);
         o->seconds = (uint32_t)v;
+    } else if (strcmp(name, "--since") == 0) {
+        ok = duration(value, 3600, &o->since_s);
     } else if (strcmp(name, "--watch") == 0) {
         ok = duration(value, 3600, &o->watch_s);
     } else if (strcmp(name, "--pid") == 0) {
@@ -102,6 +113,20 @@ static int take(tdm_ctl_options_t *o, const char *name, const char *value) {
         return -1;
     }
     return ok;
+}
+
+static int take_form(tdm_ctl_options_t *o, const char *name) {
+    static const char *const form[] = {[TDM_FORM_TABLE] = "table",
+                                       [TDM_FORM_JSON] = "json",
+                                       [TDM_FORM_YAML] = "yaml",
+                                       [TDM_FORM_PROM] = "prom"};
+    size_t i = 0;
+    while (i < TDM_COUNT_OF(form) && strcmp(name, form[i]) != 0) i++;
+    if (i == TDM_COUNT_OF(form) && strcmp(name, "text") == 0) i = TDM_FORM_TABLE;
+    if (i == TDM_COUNT_OF(form)) return 0;
+    o->form = (tdm_ctl_form_t)i;
+    o->is_json = o->form == TDM_FORM_JSON;
+    return 1;
 }
 
 tdm_status_t tdm_ctl_options_parse(int argc, char **argv, int from, tdm_ctl_options_t *out,
@@ -118,12 +143,10 @@ tdm_status_t tdm_ctl_options_parse(int argc, char **argv, int from, tdm_ctl_opti
     for (int i = from; i < argc; i++) {
         const char *a = argv[i];
         if (strcmp(a, "-o") == 0) {
-            const char *form = i + 1 < argc ? argv[++i] : "";
-            out->is_json = strcmp(form, "json") == 0;
-            if (!out->is_json && strcmp(form, "text") != 0 && strcmp(form, "table") != 0)
-                return tdm_error_set(err, TDM_ERR_INVAL, "-o takes json, table or text");
+            if (!take_form(out, i + 1 < argc ? argv[++i] : ""))
+                return tdm_error_set(err, TDM_ERR_INVAL, "-o takes table, json, yaml or prom");
         } else if (strcmp(a, "--json") == 0) {
-            out->is_json = 1;
+            (void)take_form(out, "json");
         } else if (strcmp(a, "--ids") == 0) {
             out->is_ids = 1;
         } else if (strcmp(a, "--insecure") == 0) {

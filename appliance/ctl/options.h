@@ -9,15 +9,25 @@
 #define TDM_CTL_SOCKET   "/run/tandem/ctl.sock" /* the default of control.socket */
 #define TDM_CTL_WORD_MAX 32u
 
+typedef enum tdm_ctl_form {
+    TDM_FORM_TABLE,
+    TDM_FORM_JSON, /* as the server said it */
+    TDM_FORM_YAML, /* show: the same */
+    TDM_FORM_PROM, /* show: the metrics that say it, in Prometheus' text format */
+} tdm_ctl_form_t;
+
 typedef struct tdm_ctl_options {
     const char *host; /* of the HTTP/3 door */
     uint16_t port;
-    uint16_t is_json;   /* print what the server said, unformatted */
+    uint16_t is_json; /* form is JSON */
+    tdm_ctl_form_t form;
     const char *http;   /* base URL of the management port */
     const char *socket; /* its Unix socket, also by TANDEM_SOCKET; NULL: TDM_CTL_SOCKET
                            where somebody is there and no --http was named */
     uint32_t is_http_named;
-    uint32_t confirm_s;      /* config apply; 0: for good */
+    uint32_t confirm_s;    /* config apply; 0: for good */
+    uint32_t has_revision; /* config apply: only where `revision` is in force */
+    uint32_t revision;
     uint32_t slowest;        /* show requests; 0: counts */
     const char *why;         /* "" where none was given */
     const char *out;         /* file to write */
@@ -29,6 +39,7 @@ typedef struct tdm_ctl_options {
     uint32_t max_tokens;     /* 0: the server's default */
     uint32_t seconds;        /* patience */
     uint32_t watch_s;        /* show: again after so many seconds; 0: once */
+    uint32_t since_s;        /* show: counted over the last so many; 0: since start */
     int64_t pid;             /* wait: give up when this process is gone; 0: none */
     uint32_t is_ids;         /* print token ids instead of text */
     uint32_t is_insecure;

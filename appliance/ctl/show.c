@@ -4,6 +4,7 @@
 #include "appliance/base/clock.h"
 #include "appliance/ctl/page.h"
 #include "appliance/ctl/table.h"
+#include "appliance/ctl/yaml.h"
 
 #include <jansson.h>
 #include <signal.h>
@@ -31,36 +32,55 @@ static int print_findings(const json_t *root) {
     return worse;
 }
 
-/* What a word shows: a page, or some members of /status. */
+/* What a word shows: a page, or some members of /status; and the metrics
+   that say the same, by the beginnings of their names. */
 typedef struct view {
     const char *word;
     const char *path;
     const char *member[4]; /* none: the whole page */
+    const char *metric[6]; /* none: no metric says it */
 } view_t;
 
 static const view_t view[] = {
-    {"status", "/status", {NULL}},
-    {"health", "/status", {"state", "findings", "faults", NULL}},
-    {"slo", "/status", {"slo", "latency", NULL}},
-    {"scheduler", "/status", {"requests", "iterations", "chunk_limited", NULL}},
-    {"attention", "/status", {"hybrid", "iterations", "vcta", "fallbacks"}},
-    {"fallbacks", "/status", {"hybrid", "fallbacks", NULL}},
-    {"drops", "/status", {"net", NULL}},
-    {"rings", "/status", {"rings", NULL}},
-    {"tiles", "/status", {"tiles", NULL}},
-    {"kv", "/status", {"kv", NULL}},
-    {"requests", "/status", {"requests", "tokens", "latency", "refusals"}},
-    {"flight", "/status", {"flight", NULL}},
-    {"gpu", "/status", {"tandem", "gpu", "time", NULL}},
-    {"power", "/status", {"power", NULL}},
-    {"slowest", "/api/v1/requests", {"requests", NULL}},
-    {"changes", "/api/v1/changes", {NULL}},
-    {"audit", "/api/v1/audit", {"entries", NULL}},
-    {"journey", "/journey", {NULL}},
-    {"metrics", "/metrics", {NULL}},
-    {"config", "/config", {NULL}},
-    {"models", "/v1/models", {NULL}},
-    {"version", "/version", {NULL}},
+    {"status", "/status", {NULL}, {"tandem_"}},
+    {"health", "/status", {"state", "findings", "faults"}, {"tandem_state", "tandem_faults_total"}},
+    {"slo",
+     "/status",
+     {"slo", "latency"},
+     {"tandem_slo_", "tandem_ttft_", "tandem_itl_", "tandem_e2e_", "tandem_goodput_"}},
+    {"scheduler",
+     "/status",
+     {"requests", "iterations", "chunk_limited"},
+     {"tandem_sched_", "tandem_iterations_total", "tandem_queue_", "tandem_admission_total"}},
+    {"attention",
+     "/status",
+     {"hybrid", "vcta", "cta_tiles", "fallbacks"},
+     {"tandem_hybrid_", "tandem_vcta_", "tandem_tile_iterations_", "tandem_fallbacks_",
+      "tandem_attention_", "tandem_colocated_"}},
+    {"fallbacks",
+     "/status",
+     {"hybrid", "fallbacks"},
+     {"tandem_hybrid_iterations_total", "tandem_fallbacks_total"}},
+    {"drops", "/status", {"net"}, {"tandem_net_"}},
+    {"rings", "/status", {"rings"}, {"tandem_ring_"}},
+    {"tiles", "/status", {"tiles"}, {"tandem_tile_seconds_", "tandem_tile_turn_"}},
+    {"kv", "/status", {"kv"}, {"tandem_kv_", "tandem_prefix_"}},
+    {"requests",
+     "/status",
+     {"requests", "tokens", "latency", "refusals"},
+     {"tandem_request", "tandem_queue_", "tandem_tokens_", "tandem_refusals_", "tandem_ttft_",
+      "tandem_e2e_"}},
+    {"flight", "/status", {"flight"}, {"tandem_flight_"}},
+    {"gpu", "/status", {"tandem", "gpu", "time"}, {"tandem_executor_", "tandem_gpu_"}},
+    {"power", "/status", {"power"}, {"tandem_executor_sm_clock_", "tandem_gpu_"}},
+    {"slowest", "/api/v1/requests", {"requests"}, {NULL}},
+    {"changes", "/api/v1/changes", {NULL}, {"tandem_config_", "tandem_control_"}},
+    {"audit", "/api/v1/audit", {"entries"}, {NULL}},
+    {"journey", "/journey", {NULL}, {NULL}},
+    {"metrics", "/metrics", {NULL}, {"tandem_", "process_"}},
+    {"config", "/config", {NULL}, {NULL}},
+    {"models", "/v1/models", {NULL}, {NULL}},
+    {"version", "/version", {NULL}, {"tandem_build_info"}},
 };
 
 /* part gives the members of a view as an object of its own. */
@@ -78,10 +98,14 @@ static int print_view(const tdm_ctl_options_t *o, const view_t *v, const json_t 
     int is_status = strcmp(v->word, "status") == 0, is_health = strcmp(v->word, "health") == 0;
     json_t *shown = v->member[0] ? part(v, root) : json_incref((json_t *)(uintptr_t)root);
     int worse = 0;
-    if (o->is_json) {
-        char *text = json_dumps(shown, JSON_INDENT(1) | JSON_REAL_PRECISION(15));
-        printf("%s\n", text ? text : "{}");
-        free(text);
+    if (o->form != TDM_FORM_TABLE) {
+        if (o->form == TDM_FORM_YAML) {
+            tdm_yaml_print(shown, stdout);
+        } else {
+            char *text = json_dumps(shown, JSON_INDENT(1) | JSON_REAL_PRECISION(15));
+            printf("%s\n", text ? text : "{}");
+            free(text);
+        }
         const json_t *list = json_object_get(root, "findings");
         for (size_t i = 0; i < json_array_size(list); i++) {
             const json_t *g = json_object_get(json_array_get(list, i), "gravity");
@@ -89,6 +113,9 @@ static int print_view(const tdm_ctl_options_t *o, const view_t *v, const json_t 
         }
     } else {
         if (is_status || is_health) worse = print_findings(root);
+        if (o->since_s)
+            printf("%-26s%.0f s\n", "counted over the last",
+                   json_number_value(json_object_get(root, "since_s")));
         const char *key;
         json_t *member;
         json_object_foreach(shown, key, member) {
@@ -121,13 +148,31 @@ const char *tdm_show_word(size_t i) {
     return i < TDM_COUNT_OF(view) ? view[i].word : NULL;
 }
 
+/* print_metrics prints the lines of Prometheus' text format whose metric's
+   name begins as the view's do. */
+static int print_metrics(const view_t *v, char *text) {
+    char *rest = text;
+    for (char *line = strsep(&rest, "\n"); line; line = strsep(&rest, "\n")) {
+        int is_comment = strncmp(line, "# HELP ", 7) == 0 || strncmp(line, "# TYPE ", 7) == 0;
+        const char *name = line + (is_comment ? 7 : 0);
+        for (size_t i = 0; i < TDM_COUNT_OF(v->metric) && v->metric[i]; i++) {
+            if (strncmp(name, v->metric[i], strlen(v->metric[i])) != 0) continue;
+            printf("%s\n", line);
+            break;
+        }
+    }
+    return 0;
+}
+
 static int show_once(const tdm_ctl_options_t *o, const view_t *v) {
     tdm_page_t page;
     tdm_error_t err = {0};
     char path[64];
-    int is_slowest = o->slowest && strcmp(v->word, "requests") == 0;
-    if (is_slowest) v = view_of("slowest");
-    if (o->slowest && strcmp(v->word, "slowest") == 0)
+    if (o->form == TDM_FORM_PROM)
+        (void)snprintf(path, sizeof path, "/metrics?set=native");
+    else if (o->since_s)
+        (void)snprintf(path, sizeof path, "%s?since=%u", v->path, o->since_s);
+    else if (o->slowest)
         (void)snprintf(path, sizeof path, "%s?slowest=%u", v->path, o->slowest);
     else
         (void)snprintf(path, sizeof path, "%s", v->path);
@@ -136,11 +181,21 @@ static int show_once(const tdm_ctl_options_t *o, const view_t *v) {
         return TDM_EXIT_UNREACHABLE;
     }
     int rc = page.status == 200 ? 0 : TDM_EXIT_FAILED;
-    if (page.text && rc == 0) rc = print_page(o, v, &page);
+    if (page.text && rc == 0)
+        rc = o->form == TDM_FORM_PROM ? print_metrics(v, page.text) : print_page(o, v, &page);
     if (page.status != 200) tdm_page_say(&page);
     free(page.text);
     (void)fflush(stdout);
     return rc;
+}
+
+/* fits says what of the options does not fit the view; NULL: all does. */
+static const char *fits(const tdm_ctl_options_t *o, const view_t *v) {
+    if (o->form == TDM_FORM_PROM && !v->metric[0]) return "no metric says this";
+    if (o->form == TDM_FORM_PROM && o->since_s)
+        return "metrics count since start: rate() and increase() are Prometheus' part";
+    if (o->since_s && strcmp(v->path, "/status") != 0) return "--since is for what is counted";
+    return NULL;
 }
 
 int tdm_show(const tdm_ctl_options_t *o) {
@@ -150,6 +205,12 @@ int tdm_show(const tdm_ctl_options_t *o) {
         for (size_t i = 0; i < TDM_COUNT_OF(view); i++)
             fprintf(stderr, "%s%s", i ? "|" : " ", view[i].word);
         fprintf(stderr, "\n");
+        return TDM_EXIT_USAGE;
+    }
+    if (o->slowest && strcmp(v->word, "requests") == 0) v = view_of("slowest");
+    const char *wrong = fits(o, v);
+    if (wrong) {
+        fprintf(stderr, "tandemctl: show %s: %s\n", v->word, wrong);
         return TDM_EXIT_USAGE;
     }
     for (;;) {

@@ -19,7 +19,9 @@
                           its confirmation; who changed what
      journey, metrics, config, models, version   that page
 
-   again every --watch seconds, as JSON with -o json.  Returns the exit
+   again every --watch seconds, as JSON or YAML with -o json or -o yaml, as
+   the metrics that say it with -o prom; counts over the last --since T
+   instead of since start.  Returns the exit
    status of tandemctl. */
 int tdm_show(const tdm_ctl_options_t *options);
 

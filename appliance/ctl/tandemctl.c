@@ -23,7 +23,11 @@
 static int with_options(int argc, char **argv, int (*run)(const tdm_ctl_options_t *o)) {
     tdm_ctl_options_t o;
     tdm_error_t err = {0};
-    if (tdm_ctl_options_parse(argc, argv, 2, &o, &err) == TDM_OK) return run(&o);
+    tdm_status_t st = tdm_ctl_options_parse(argc, argv, 2, &o, &err);
+    int is_shows_alone = o.form > TDM_FORM_JSON || o.since_s;
+    if (st == TDM_OK && is_shows_alone && run != tdm_show)
+        st = tdm_error_set(&err, TDM_ERR_INVAL, "-o yaml, -o prom and --since are for show");
+    if (st == TDM_OK) return run(&o);
     fprintf(stderr, "tandemctl: %s\n", err.text);
     return TDM_EXIT_USAGE;
 }

@@ -28,9 +28,9 @@ const operate = (() => {
   // settle waits for what came of ask number n.
   async function settle(n) {
     for (let i = 0; i < 100; i++) {
-      const state = await get("/api/v1/changes");
+      const state = await get("/api/v1/changes?asked=" + n);
       if (state.done >= n) {
-        if (state.result !== "ok") throw new Error(state.message);
+        if (state.result !== "ok") throw new Error(state.result + " " + state.message);
         return "revision " + state.revision + " is in force";
       }
       await new Promise((next) => setTimeout(next, 100));
@@ -80,7 +80,7 @@ const operate = (() => {
       await act("apply", "/api/v1/config/apply",
                 running() + " requests run on through it." +
                 (confirm_s ? " It goes back by itself after " + confirm_s + " s unless confirmed." : ""),
-                { config, confirm_s }, lines || "nothing would change");
+                { config, confirm_s, revision: diff.revision }, lines || "nothing would change");
     } catch (e) {
       say("apply: " + e.message);
     }

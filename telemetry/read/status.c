@@ -9,10 +9,18 @@
 typedef struct page {
     tdm_json_t json;
     const tdm_snapshot_t *s;
+    const tdm_snapshot_t *since; /* counts are from here on; NULL: from the start */
 } page_t;
 
+/* value: of a counter its growth, of a gauge what it is. */
 static uint64_t value(const page_t *p, tdm_metric_t metric, uint32_t idx) {
-    return tdm_snapshot_value(p->s, metric, idx);
+    int has_begin = p->since && tdm_metric_row[metric].kind != TDM_METRIC_IS_GAUGE;
+    uint64_t begin = has_begin ? tdm_snapshot_value(p->since, metric, idx) : 0;
+    return tdm_snapshot_value(p->s, metric, idx) - begin;
+}
+
+static uint64_t total(const page_t *p, tdm_metric_t metric) {
+    return tdm_snapshot_total(p->s, metric) - (p->since ? tdm_snapshot_total(p->since, metric) : 0);
 }
 
 static void number(page_t *p, const char *key, uint64_t v) {
@@ -204,10 +212,10 @@ static void attention(page_t *p) {
 
 /* time_share: where the time of iterations went. */
 static void time_share(page_t *p) {
-    uint64_t attention_ns = tdm_snapshot_total(p->s, TDM_METRIC_attention_seconds_total);
+    uint64_t attention_ns = total(p, TDM_METRIC_attention_seconds_total);
     uint64_t sampling_ns = value(p, TDM_METRIC_sampling_seconds_total, 0);
     tdm_histogram_t h;
-    tdm_histogram_between(&h, NULL, p->s, TDM_METRIC_iteration_seconds);
+    tdm_histogram_between(&h, p->since, p->s, TDM_METRIC_iteration_seconds);
     open(p, "time");
     in_s(p, "iterations_s", h.sum);
     in_s(p, "attention_s", attention_ns);
@@ -241,23 +249,26 @@ static void gpu(page_t *p) {
     close(p);
 }
 
-tdm_status_t tdm_status_json(const tdm_snapshot_t *before, const tdm_snapshot_t *s,
-                             int64_t start_ns, const tdm_fact_t *fact, uint32_t fact_cnt, char *buf,
-                             size_t cap, size_t *sz) {
-    page_t page = {.json.text = {buf, cap, 0}, .s = s}, *p = &page;
+tdm_status_t tdm_status_json(const tdm_status_span_t *span, int64_t start_ns,
+                             const tdm_fact_t *fact, uint32_t fact_cnt, char *buf, size_t cap,
+                             size_t *sz) {
+    const tdm_snapshot_t *s = span->now, *before = span->window, *since = span->since;
+    page_t page = {.json.text = {buf, cap, 0}, .s = s, .since = since}, *p = &page;
+    int64_t begin_ns = since ? since->at_ns : start_ns;
     open(p, NULL);
     open(p, "tandem");
     for (uint32_t i = 0; i < fact_cnt; i++) tdm_json_text(&p->json, fact[i].key, fact[i].value);
     close(p);
     tdm_json_text(&p->json, "state", state_name(p));
     in_s(p, "uptime_s", (uint64_t)TDM_MAX(s->at_ns - start_ns, INT64_C(0)));
+    in_s(p, "since_s", (uint64_t)TDM_MAX(s->at_ns - begin_ns, INT64_C(0)));
     number(p, "revision", value(p, TDM_METRIC_config_revision, 0));
     in_s(p, "confirm_s", value(p, TDM_METRIC_config_confirm_seconds, 0));
     findings(p, before, start_ns);
     requests(p);
     list(p, "slo", TDM_LABEL_CNT_SLO_CLASS * TDM_LABEL_CNT_OBJECTIVE, slo);
     by_label(p, "tokens", TDM_METRIC_tokens_total, TDM_SET_TOKEN, 0);
-    latency(p, "latency", NULL);
+    latency(p, "latency", since);
     latency(p, "recent", before);
     attention(p);
     time_share(p);
@@ -270,8 +281,8 @@ tdm_status_t tdm_status_json(const tdm_snapshot_t *before, const tdm_snapshot_t 
     flight(p);
     tdm_journey_t j;
     char journey[2048];
-    tdm_journey_between(&j, NULL, s);
-    j.span_ns = s->at_ns - start_ns;
+    tdm_journey_between(&j, since, s);
+    j.span_ns = s->at_ns - begin_ns;
     (void)tdm_journey_json(&j, journey, sizeof journey);
     tdm_json_raw(&p->json, "journey", journey);
     close(p);

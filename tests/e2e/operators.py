@@ -299,6 +299,100 @@ def planted_causes_are_named():
         thread.join()
 
 
+def concurrent_changes_have_one_winner():
+    """Eight apply at once from the same revision: one is in force, seven hear why not; and whoever
+    asks beside others reads what came of his own ask."""
+    with Appliance(BIN, NO_PORT) as a:
+        def all_at_once(words):
+            done = [None] * len(words)
+            start = threading.Barrier(len(words))
+
+            def one(i):
+                start.wait()
+                done[i] = a.ctl(*words[i], check=False)
+            threads = [threading.Thread(target=one, args=(i,)) for i in range(len(words))]
+            for t in threads:
+                t.start()
+            for t in threads:
+                t.join()
+            return done
+        why_not = ("made from revision", "another change is under way", "awaits its confirmation")
+        for begin in range(0, 3):
+            done = all_at_once([["config", "apply", f"sched.gap_ms={200 + 10 * begin + i}",
+                                 "--revision", str(begin)] for i in range(8)])
+            won = [i for i, d in enumerate(done) if d.returncode == 0]
+            assert len(won) == 1, [(d.returncode, d.stderr) for d in done]
+            assert gap_ms(a) == 200 + 10 * begin + won[0]
+            assert all(any(w in d.stderr for w in why_not) for d in done if d.returncode), done
+        assert json.loads(a.ctl("show", "changes", "-o", "json").stdout)["revision"] == 3
+        late = a.ctl("config", "apply", "sched.gap_ms=9", "--revision", "1", check=False)
+        assert late.returncode == 1 and "made from revision 1, but 3 is in force" in late.stderr, late
+        # good and bad ones at the same time: each hears its own
+        for _ in range(5):
+            done = all_at_once([["config", "confirm"], ["undrain"]] * 4)
+            for i, d in enumerate(done):
+                if "another change is under way" in d.stderr:
+                    continue
+                assert (d.returncode == 0) == (i % 2 == 1), d
+                assert ("nothing awaits confirmation" in d.stderr) == (i % 2 == 0), d
+
+
+def shows_speak_every_form():
+    """show -o json, yaml and prom say the same; --since counts over the last seconds alone."""
+    sys.path.append("/usr/lib/python3/dist-packages")
+    try:
+        import yaml
+        from prometheus_client.parser import text_string_to_metric_families as families
+    except ImportError:
+        sys.exit(77)
+    name = 'yes: [no] - "1" #\u00e9'
+    with Appliance(BIN, {**NO_PORT, "model.name": name}) as a:
+        begin = time.monotonic()
+        a.complete("hello " * 40, 30)
+        a.until(lambda: a.total("tandem_state", 'state="ready"') == 1)
+
+        def shape(v):
+            if isinstance(v, dict):
+                return {k: shape(x) for k, x in v.items()}
+            return [shape(x) for x in v] if isinstance(v, list) else type(v) in (int, float) or type(v)
+        for word in ("status", "health", "slo", "scheduler", "attention", "fallbacks", "drops", "rings",
+                     "tiles", "kv", "requests", "flight", "gpu", "power", "slowest", "changes", "audit",
+                     "config", "models", "version"):
+            said = json.loads(a.ctl("show", word, "-o", "json").stdout)
+            text = a.ctl("show", word, "-o", "yaml").stdout
+            assert shape(yaml.safe_load(text)) == shape(said), (word, text)
+            if word in ("config", "models", "version"):
+                assert yaml.safe_load(text) == said, (word, text)
+        assert json.loads(a.ctl("show", "models", "-o", "json").stdout)["data"][0]["id"] == name
+        seen = set()
+        for word in ("status", "slo", "scheduler", "attention", "fallbacks", "drops", "rings", "tiles", "kv",
+                     "requests", "flight", "gpu", "power", "changes", "health"):
+            text = a.ctl("show", word, "-o", "prom").stdout
+            samples = {(s.name, tuple(sorted(s.labels.items()))): s.value for f in families(text)
+                       for s in f.samples}
+            assert samples, word
+            seen |= {n for n, _ in samples}
+        assert "tandem_ttft_seconds_bucket" in seen and "tandem_tile_iterations_total" in seen
+        m = a.metrics()
+        text = a.ctl("show", "attention", "-o", "prom").stdout
+        prefill = 'tandem_vcta_total{op="prefill"}'
+        assert f"{prefill} {m[prefill]:.0f}\n" in text, text
+        for words in (["journey", "-o", "prom"], ["audit", "-o", "prom"], ["config", "--since", "5m"],
+                      ["slo", "-o", "prom", "--since", "5m"], ["slo", "-o", "xml"], ["slo", "--since", "2h"]):
+            assert a.ctl("show", *words, check=False).returncode == 2, words
+        assert a.ctl("drain", "-o", "yaml", check=False).returncode == 2
+        # the second snapshot of the appliance's memory is half a minute after the first
+        time.sleep(max(0.0, begin + 32 - time.monotonic()))
+        a.complete("hello", 5)
+
+        def output(*since):
+            return json.loads(a.ctl("show", "requests", "-o", "json", *since).stdout)["tokens"]["output"]
+        assert output() == 35 and output("--since", "1h") == 35
+        assert output("--since", "1s") == 5
+        text = a.ctl("show", "requests", "--since", "1s").stdout
+        assert "counted over the last" in text.splitlines()[0], text
+
+
 def dpdk_telemetry_hears_of_the_appliance():
     """Debian's dpdk-telemetry.py: /tandem/... says what /metrics says, beside DPDK's own."""
     import shutil

@@ -79,7 +79,7 @@ static tdm_status_t apply(const char *candidate, uint32_t confirm_s) {
 }
 
 static json_t *state_of(void) {
-    size_t sz = tdm_change_state_text(&change, now_ns, text, sizeof text);
+    size_t sz = tdm_change_state_text(&change, 0, now_ns, text, sizeof text);
     assert_true(sz < sizeof text);
     json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
     assert_non_null(root);
@@ -244,14 +244,35 @@ static void one_at_a_time(void **state) {
     assert_int_equal(change.revision, 0);
 }
 
+/* Two askers, the first of whom looks only after the second was answered. */
+static void each_asker_reads_his_own_answer(void **state) {
+    (void)state;
+    assert_int_equal(apply("{\"sched\": {\"gap_ms\": 123}}", 10), TDM_OK);
+    assert_int_equal(apply("{\"sched\": {\"gap_ms\": 99}}", 0), TDM_ERR_INVAL);
+    static const char *const want[] = {"none", "ok", "refused", "none"};
+    for (uint32_t number = 1; number < 4; number++) {
+        (void)tdm_change_state_text(&change, number, now_ns, text, sizeof text);
+        json_t *root = json_loads(text, 0, NULL);
+        assert_string_equal(json_string_value(json_object_get(root, "result")), want[number]);
+        const char *message = json_string_value(json_object_get(root, "message"));
+        assert_int_equal(strstr(message, "awaits its confirmation") != NULL, number == 2);
+        json_decref(root);
+    }
+    assert_int_equal(post(TDM_CHANGE_CONFIRM), TDM_OK);
+    for (uint32_t i = 0; i < TDM_ANSWER_KEPT; i++)
+        assert_int_equal(post(i % 2 ? TDM_CHANGE_UNDRAIN : TDM_CHANGE_DRAIN), TDM_OK);
+    (void)tdm_change_state_text(&change, 2, now_ns, text, sizeof text);
+    assert_non_null(strstr(text, "\"result\":\"forgotten\""));
+}
+
 static void texts_hold_their_bounds(void **state) {
     (void)state;
     assert_int_equal(apply("{\"sched\": {\"gap_ms\": 123}}", 0), TDM_OK);
-    size_t sz = tdm_change_state_text(&change, now_ns, text, sizeof text);
+    size_t sz = tdm_change_state_text(&change, 0, now_ns, text, sizeof text);
     for (size_t cap = 1; cap < 60; cap++) {
         char *own = malloc(cap);
         assert_non_null(own);
-        assert_int_equal(tdm_change_state_text(&change, now_ns, own, cap), sz);
+        assert_int_equal(tdm_change_state_text(&change, 0, now_ns, own, cap), sz);
         assert_true(strlen(own) < cap);
         free(own);
     }
@@ -357,6 +378,7 @@ int main(void) {
         T(rollback_goes_to_any_that_is_kept),
         T(a_reload_takes_the_file_or_says_why_not),
         T(one_at_a_time),
+        T(each_asker_reads_his_own_answer),
         T(texts_hold_their_bounds),
         T(roles_are_by_group),
         T(the_audit_keeps_the_newest_and_writes_all),

@@ -191,6 +191,24 @@ static void a_body_must_be_json(void **state) {
     assert_int_equal(wakes, 0);
 }
 
+/* Two look at the same revision and both apply: the second hears so. */
+static void who_looked_at_an_old_revision_hears_a_conflict(void **state) {
+    (void)state;
+    console.change.revision = 4;
+    console.change.kept[4] = console.change.kept[0];
+    tdm_http1_ask_t ask = good("/api/v1/config/apply",
+                               "{\"config\": {\"sched\": {\"gap_ms\": 77}}, \"revision\": 3}");
+    assert_int_equal(answer(&ask), 409);
+    assert_true(says("\"code\":\"conflict\"") && says("made from revision 3, but 4 is in force"));
+    assert_int_equal(console.change.ask.kind, TDM_CHANGE_NONE);
+    assert_int_equal(console.audit.cnt, 1);
+    assert_int_equal(wakes, 0);
+    ask = good("/api/v1/config/apply",
+               "{\"config\": {\"sched\": {\"gap_ms\": 77}}, \"revision\": 4}");
+    assert_int_equal(answer(&ask), 202);
+    assert_int_equal(console.change.ask.revision, 4);
+}
+
 static void without_a_keys_file_it_is_read_only(void **state) {
     (void)state;
     tdm_console_close(&console);
@@ -273,6 +291,7 @@ int main(void) {
         T(a_whole_ask_is_taken),
         T(over_tcp_each_proof_is_needed),
         T(a_body_must_be_json),
+        T(who_looked_at_an_old_revision_hears_a_conflict),
         T(without_a_keys_file_it_is_read_only),
         T(a_diff_changes_nothing),
         T(the_socket_asks_the_kernel),

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "appliance/base/rng.h"
+#include "telemetry/read/history.h"
 #include "telemetry/read/journey.h"
 #include "telemetry/read/process.h"
 
@@ -217,6 +218,27 @@ static void a_journey_text_is_cut_at_its_bound(void **state) {
     assert_int_equal(text[16], 'x');
 }
 
+/* One snapshot every 30 s of two hours: the last hour can be asked for. */
+static void the_last_hour_is_kept(void **state) {
+    (void)state;
+    static tdm_history_t h;
+    const int64_t s = 1000000000;
+    assert_null(tdm_history_find(&h, 5 * s));
+    for (int64_t t = 10; t <= 7210; t += 5) {
+        if (!tdm_history_due(&h, t * s)) continue;
+        snap.at_ns = t * s;
+        tdm_history_keep(&h, &snap);
+        if (t != 400) continue;
+        assert_null(tdm_history_find(&h, 9 * s)); /* the start is nearer */
+        assert_int_equal(tdm_history_find(&h, 69 * s)->at_ns, 40 * s);
+        assert_int_equal(tdm_history_find(&h, 70 * s)->at_ns, 70 * s);
+        assert_int_equal(tdm_history_find(&h, 9999 * s)->at_ns, 400 * s);
+    }
+    assert_int_equal(h.cnt, 241);
+    assert_int_equal(tdm_history_find(&h, 7210 * s - 3600 * s)->at_ns, 3610 * s);
+    assert_int_equal(tdm_history_find(&h, 0)->at_ns, 3610 * s); /* the oldest */
+}
+
 static void the_process_knows_itself(void **state) {
     (void)state;
     tdm_process_sample(&a);
@@ -238,6 +260,7 @@ int main(void) {
         cmocka_unit_test_setup(a_quantile_above_all_bounds_is_the_highest, setup),
         cmocka_unit_test_setup(a_journey_is_the_growth_between_two_snapshots, setup),
         cmocka_unit_test_setup(a_journey_text_is_cut_at_its_bound, setup),
+        cmocka_unit_test_setup(the_last_hour_is_kept, setup),
         cmocka_unit_test_setup(the_process_knows_itself, setup),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

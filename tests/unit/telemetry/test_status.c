@@ -18,13 +18,14 @@
 static tdm_block_t block;
 static const tdm_block_t *const blocks[] = {&block};
 static tdm_snapshot_t snap;
+static const tdm_status_span_t whole = {.now = &snap};
 static char text[65536];
 
 static json_t *status_of(const tdm_fact_t *fact, uint32_t fact_cnt) {
     size_t sz = 0;
     tdm_snapshot_take(&snap, blocks, 1, INT64_C(15250000000));
     assert_int_equal(
-        tdm_status_json(NULL, &snap, INT64_C(5000000000), fact, fact_cnt, text, sizeof text, &sz),
+        tdm_status_json(&whole, INT64_C(5000000000), fact, fact_cnt, text, sizeof text, &sz),
         TDM_OK);
     json_error_t err;
     json_t *doc = json_loadb(text, sz, JSON_REJECT_DUPLICATES, &err);
@@ -98,12 +99,13 @@ static void numbers_are_the_snapshots(void **state) {
 static void a_finding_of_the_window_is_told(void **state) {
     (void)state;
     static tdm_snapshot_t before;
+    const tdm_status_span_t span = {.now = &snap, .window = &before};
     size_t sz = 0;
     (void)tdm_block_init(&block, "test");
     tdm_count(&block, TDM_METRIC_ring_enqueue_failures_total, TDM_LABEL_RING_request, 3);
     tdm_snapshot_take(&before, blocks, 1, INT64_C(10000000000));
     tdm_snapshot_take(&snap, blocks, 1, INT64_C(20000000000));
-    assert_int_equal(tdm_status_json(&before, &snap, 0, NULL, 0, text, sizeof text, &sz), TDM_OK);
+    assert_int_equal(tdm_status_json(&span, 0, NULL, 0, text, sizeof text, &sz), TDM_OK);
     json_t *doc = json_loads(text, 0, NULL);
     assert_int_equal(json_array_size(json_object_get(doc, "findings")), 0);
     assert_true(json_real_value(json_object_get(doc, "window_s")) == 10.0 ||
@@ -111,7 +113,7 @@ static void a_finding_of_the_window_is_told(void **state) {
     json_decref(doc);
     tdm_count(&block, TDM_METRIC_ring_enqueue_failures_total, TDM_LABEL_RING_request, 4);
     tdm_snapshot_take(&snap, blocks, 1, INT64_C(20000000000));
-    assert_int_equal(tdm_status_json(&before, &snap, 0, NULL, 0, text, sizeof text, &sz), TDM_OK);
+    assert_int_equal(tdm_status_json(&span, 0, NULL, 0, text, sizeof text, &sz), TDM_OK);
     doc = json_loads(text, 0, NULL);
     const json_t *one = json_array_get(json_object_get(doc, "findings"), 0);
     assert_string_equal(json_string_value(json_object_get(one, "cause")), "ring");
@@ -119,6 +121,36 @@ static void a_finding_of_the_window_is_told(void **state) {
     assert_int_equal(json_array_size(json_object_get(doc, "tiles")), TDM_LABEL_CNT_TILE);
     assert_int_equal(json_array_size(json_object_get(doc, "slo")),
                      TDM_LABEL_CNT_SLO_CLASS * TDM_LABEL_CNT_OBJECTIVE);
+    json_decref(doc);
+}
+
+/* Counters and latencies are of the span that was asked for, gauges of now. */
+static void counts_begin_where_asked(void **state) {
+    (void)state;
+    static tdm_snapshot_t before;
+    const tdm_status_span_t span = {.now = &snap, .since = &before};
+    size_t sz = 0;
+    uint32_t head_dim = tdm_label_reason(TDM_FALLBACK_head_dim);
+    (void)tdm_block_init(&block, "test");
+    tdm_count(&block, TDM_METRIC_fallbacks_total, head_dim, 8);
+    tdm_count(&block, TDM_METRIC_attention_seconds_total, TDM_LABEL_PATH_fused, TDM_MS(9000));
+    tdm_observe(&block, TDM_METRIC_ttft_seconds, 0, TDM_MS(4));
+    tdm_gauge_set(&block, TDM_METRIC_kv_pages, TDM_LABEL_KV_total, 70);
+    tdm_snapshot_take(&before, blocks, 1, INT64_C(10000000000));
+    tdm_count(&block, TDM_METRIC_fallbacks_total, head_dim, 3);
+    tdm_count(&block, TDM_METRIC_attention_seconds_total, TDM_LABEL_PATH_fused, TDM_MS(2000));
+    tdm_count(&block, TDM_METRIC_vcta_total, TDM_LABEL_OP_decode, 5);
+    tdm_snapshot_take(&snap, blocks, 1, INT64_C(20000000000));
+    assert_int_equal(tdm_status_json(&span, 0, NULL, 0, text, sizeof text, &sz), TDM_OK);
+    json_t *doc = json_loads(text, 0, NULL);
+    assert_true(json_number_value(json_object_get(doc, "since_s")) == 10.0);
+    assert_true(json_number_value(json_object_get(doc, "uptime_s")) == 20.0);
+    assert_int_equal(at(doc, "fallbacks.head_dim"), 3);
+    assert_int_equal(at(doc, "latency.ttft_ms.count"), 0);
+    assert_int_equal(at(doc, "kv.total"), 70);
+    assert_true(json_number_value(json_object_get(json_object_get(doc, "time"), "attention_s")) ==
+                2.0);
+    assert_int_equal(at(doc, "journey.vcta_executed_decode"), 5);
     json_decref(doc);
 }
 
@@ -137,10 +169,10 @@ static void a_small_buffer_is_refused(void **state) {
     size_t sz = 0, need = 0;
     (void)tdm_block_init(&block, "test");
     tdm_snapshot_take(&snap, blocks, 1, 1);
-    assert_int_equal(tdm_status_json(NULL, &snap, 0, NULL, 0, text, sizeof text, &sz), TDM_OK);
+    assert_int_equal(tdm_status_json(&whole, 0, NULL, 0, text, sizeof text, &sz), TDM_OK);
     char *own = malloc(sz);
     assert_non_null(own);
-    assert_int_equal(tdm_status_json(NULL, &snap, 0, NULL, 0, own, sz, &need), TDM_ERR_LIMIT);
+    assert_int_equal(tdm_status_json(&whole, 0, NULL, 0, own, sz, &need), TDM_ERR_LIMIT);
     assert_int_equal(need, sz);
     free(own);
 }
@@ -160,6 +192,7 @@ int main(void) {
         cmocka_unit_test(an_empty_appliance_has_a_status),
         cmocka_unit_test(numbers_are_the_snapshots),
         cmocka_unit_test(a_finding_of_the_window_is_told),
+        cmocka_unit_test(counts_begin_where_asked),
         cmocka_unit_test(hostile_facts_stay_strings),
         cmocka_unit_test(a_small_buffer_is_refused),
         cmocka_unit_test(the_journey_fits_where_status_puts_it),
