@@ -32,7 +32,8 @@ static void the_planner_takes_the_route_that_measured_best(void **state) {
         {8, 4096, 1024, 57, TDM_ROUTE_STREAMS},  {8, 8192, 512, 57, TDM_ROUTE_STREAMS},
         {4, 4096, 2048, 255, TDM_ROUTE_STREAMS}, {32, 4096, 512, 14, TDM_ROUTE_STREAMS},
         {32, 8192, 2048, 7, TDM_ROUTE_SERIAL},   {32, 4096, 512, 3, TDM_ROUTE_FUSED},
-        {32, 16384, 2048, 14, TDM_ROUTE_FUSED},
+        {32, 16384, 2048, 14, TDM_ROUTE_FUSED},  {8, 16384, 2048, 28, TDM_ROUTE_SERIAL},
+        {4, 16384, 2048, 57, TDM_ROUTE_SERIAL},  {32, 16384, 2048, 7, TDM_ROUTE_SERIAL},
     };
     for (uint32_t i = 0; i < TDM_COUNT_OF(want); i++) {
         rig_t r;
