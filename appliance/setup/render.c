@@ -41,9 +41,6 @@ static tdm_status_t claim_all(json_t *root, const tdm_setup_t *s, const tdm_setu
     int is_pci = s->data_nic[0] != 0;
     char host[64];
     tdm_setup_hostname(s, facts, host);
-    const char *api = s->keys_api[0]       ? TDM_SETUP_RUN "/api.keys"
-                      : facts->is_made_key ? TDM_SETUP_STATE "/api.keys"
-                                           : "";
     const char *certificate = facts->is_certificate ? TDM_SETUP_STATE "/accepted/" : "";
     char pem[2][128];
     (void)snprintf(pem[0], sizeof pem[0], "%s%s", certificate,
@@ -59,7 +56,7 @@ static tdm_status_t claim_all(json_t *root, const tdm_setup_t *s, const tdm_setu
         {"port", "gateway4", s->data_gateway4},
         {"port", "ipv6", s->data_ipv6},
         {"port", "gateway6", s->data_gateway6},
-        {"api", "keys_file", api},
+        {"api", "keys_file", TDM_SETUP_RUN "/api.keys"},
         {"control", "admin_keys_file", s->keys_admin[0] ? TDM_SETUP_RUN "/admin.keys" : ""},
         {"quic", "certificate", pem[0]},
         {"quic", "key", pem[1]},
@@ -188,11 +185,13 @@ tdm_status_t tdm_setup_render(const tdm_setup_t *s, const tdm_setup_facts_t *fac
     out_t o = {.put = give, .context = context, .err = err, .st = TDM_OK};
     o.st = tdm_setup_compose(s, facts, json, sizeof json - 2, err);
     put(&o, TDM_SETUP_RUN "/tandem.json", 1, "%s", json);
-    if (s->keys_api[0]) put(&o, TDM_SETUP_RUN "/api.keys", 1, "%s", s->keys_api);
+    put(&o, TDM_SETUP_RUN "/api.keys", 1, "%s%s%s", s->keys_api, facts->made_key, facts->local_key);
     if (s->keys_admin[0]) put(&o, TDM_SETUP_RUN "/admin.keys", 1, "%s", s->keys_admin);
     char host[64];
     tdm_setup_hostname(s, facts, host);
     put(&o, TDM_SETUP_RUN "/hostname", 0, "%s\n", host);
+    put(&o, TDM_SETUP_RUN "/units", 0, "%s%s%s", s->data_nic[0] ? "tandem-nic@" : "", s->data_nic,
+        s->data_nic[0] ? ".service\n" : "");
     put_units(&o, s);
     put_network(&o, s);
     return o.st;

@@ -100,8 +100,13 @@ static tdm_status_t read_keys(const char *name, const json_t *value, char *out, 
         out[used++] = '\n';
     }
     out[used] = 0;
-    if (tdm_auth_parse(&auth, out, used, &cause) == TDM_OK) return TDM_OK;
-    return tdm_error_set(err, TDM_ERR_INVAL, "%s: %s", name, cause.text);
+    if (tdm_auth_parse(&auth, out, used, &cause) != TDM_OK)
+        return tdm_error_set(err, TDM_ERR_INVAL, "%s: %s", name, cause.text);
+    if (auth.key_cnt + TDM_SETUP_OWN > TDM_AUTH_KEY_MAX ||
+        auth.tenant_cnt + TDM_SETUP_OWN > TDM_TENANT_MAX)
+        return tdm_error_set(err, TDM_ERR_LIMIT, "%s: over %u keys or %u names", name,
+                             TDM_AUTH_KEY_MAX - TDM_SETUP_OWN, TDM_TENANT_MAX - 1 - TDM_SETUP_OWN);
+    return TDM_OK;
 }
 
 static tdm_status_t read_section(tdm_setup_t *s, const char *section, json_t *object,
@@ -177,8 +182,7 @@ static tdm_status_t check(const tdm_setup_t *s, tdm_error_t *err) {
 tdm_status_t tdm_setup_parse(tdm_setup_t *out, const char *text, uint64_t sz, const char *name,
                              tdm_error_t *err) {
     static char composed[TDM_SETUP_RENDER_SZ];
-    /* Both sources of paths at once: serve is held against all of them. */
-    static const tdm_setup_facts_t all = {.is_certificate = 1, .is_made_key = 1};
+    static const tdm_setup_facts_t all = {.is_certificate = 1};
     tdm_error_t cause = {0};
     tdm_status_t st = TDM_OK;
     json_error_t where;

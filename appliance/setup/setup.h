@@ -68,11 +68,13 @@ typedef struct tdm_setup {
 typedef struct tdm_setup_facts {
     char machine_id[33];     /* 32 hex digits */
     uint32_t is_certificate; /* the operator gave certificate.pem and key.pem */
-    uint32_t is_made_key;    /* no key was given; first boot has made one */
+    char made_key[80];       /* line of the key that first boot made; empty: one was given */
+    char local_key[80];      /* line of this boot's key for what runs on the machine itself */
 } tdm_setup_facts_t;
 
 /* Where things lie. */
 #define TDM_SETUP_STATE "/var/lib/tandem-appliance" /* accepted files, machine id, made key */
+#define TDM_SETUP_OWN   2u                          /* keys beside those given: made and local */
 #define TDM_SETUP_RUN   "/run/tandem-appliance"     /* rendered at each boot */
 
 /* tdm_setup_parse reads a file's text, sz bytes; name stands in the

@@ -106,7 +106,8 @@ static tdm_status_t write_all(const char *path, mode_t mode, const char *bytes, 
     (void)unlink(made);
     int fd = open(made, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
     if (fd < 0) return failed(err, made);
-    int is_good = (mode & 0004) || fchown(fd, (uid_t)-1, group()) == 0 || geteuid() != 0;
+    int is_good =
+        !(mode & 0040) || (mode & 0004) || geteuid() != 0 || fchown(fd, (uid_t)-1, group()) == 0;
     for (uint64_t done = 0; is_good && done < sz;) {
         ssize_t n = write(fd, bytes + done, (size_t)(sz - done));
         is_good = n > 0;
@@ -235,6 +236,17 @@ static void id_of(const char *root, const char *file, char out[33]) {
     text_free(&text);
 }
 
+/* key_line is a line of a keys file: whose, and the hash. */
+static int key_line(const char *who, const char *key, char line[80]) {
+    unsigned char hash[32];
+    if (gnutls_hash_fast(GNUTLS_DIG_SHA256, key, strlen(key), hash) != 0) return 0;
+    int used = snprintf(line, 80, "%s ", who);
+    for (size_t i = 0; i < sizeof hash; i++, used += 2)
+        (void)snprintf(line + used, 80 - (size_t)used, "%02x", hash[i]);
+    (void)snprintf(line + used, 80 - (size_t)used, "\n");
+    return 1;
+}
+
 static tdm_status_t parse_file(const char *root, const char *file, tdm_setup_t *s,
                                tdm_error_t *err) {
     char path[PATH_MAX];
@@ -253,14 +265,24 @@ tdm_status_t tdm_setup_accepted(const char *root, tdm_setup_t *s, tdm_setup_fact
     tdm_status_t st = path_of(path, root, TDM_SETUP_STATE "/accepted/certificate.pem", err);
     if (st != TDM_OK) return st;
     facts->is_certificate = access(path, F_OK) == 0;
-    (void)path_of(path, root, TDM_SETUP_STATE "/api.keys", NULL);
-    facts->is_made_key = access(path, F_OK) == 0;
+    text_t text = {0};
+    if (path_of(path, root, TDM_SETUP_STATE "/api.keys", NULL) == TDM_OK &&
+        read_all(path, sizeof facts->made_key - 1, &text, NULL) == TDM_OK)
+        memcpy(facts->made_key, text.bytes, (size_t)text.sz);
+    text_free(&text);
+    if (path_of(path, root, TDM_SETUP_RUN "/local.key", NULL) == TDM_OK &&
+        read_all(path, 63, &text, NULL) == TDM_OK) {
+        text.bytes[text.sz] = 0;
+        (void)key_line("local", text.bytes, facts->local_key);
+    }
+    text_free(&text);
     id_of(root, TDM_SETUP_STATE "/machine-id", facts->machine_id);
     st = parse_file(root, TDM_SETUP_STATE "/accepted/appliance.json", s, warning);
     if (st != TDM_OK && st != TDM_ERR_NOT_FOUND)
         st = parse_file(root, TDM_SETUP_STATE "/former/appliance.json", s, err);
-    if (st != TDM_ERR_NOT_FOUND) return st;
-    return tdm_setup_parse(s, "{}", 2, "the empty object", err);
+    if (st == TDM_ERR_NOT_FOUND) st = tdm_setup_parse(s, "{}", 2, "the empty object", err);
+    if (st == TDM_OK && s->keys_api[0]) facts->made_key[0] = 0;
+    return st;
 }
 
 /* --- made once -------------------------------------------------------------------- */
@@ -284,22 +306,32 @@ static tdm_status_t make_id(const char *root, tdm_setup_facts_t *facts, tdm_erro
     return write_all(path, 0644, line, strlen(line), err);
 }
 
+static int key_make(char key[64]) {
+    memcpy(key, "tdm-", 4);
+    return hex_random(key + 4, 24);
+}
+
+/* make_key: its hash is kept, its text is shown once. */
 static tdm_status_t make_key(const char *root, tdm_setup_facts_t *facts, char key[64],
                              tdm_error_t *err) {
-    unsigned char hash[32];
-    char path[PATH_MAX], line[128], hex[65];
-    if (facts->is_made_key) return TDM_OK;
-    memcpy(key, "tdm-", 4);
-    if (!hex_random(key + 4, 24) ||
-        gnutls_hash_fast(GNUTLS_DIG_SHA256, key, strlen(key), hash) != 0)
+    char path[PATH_MAX];
+    if (facts->made_key[0]) return TDM_OK;
+    if (!key_make(key) || !key_line("first", key, facts->made_key))
         return tdm_error_set(err, TDM_ERR_IO, "api key: no random bytes");
-    for (size_t i = 0; i < sizeof hash; i++) (void)snprintf(hex + 2 * i, 3, "%02x", hash[i]);
-    (void)snprintf(line, sizeof line, "first-boot %s\n", hex);
     tdm_status_t st = path_of(path, root, TDM_SETUP_STATE "/api.keys", err);
-    if (st == TDM_OK) st = write_all(path, 0640, line, strlen(line), err);
-    facts->is_made_key = st == TDM_OK;
+    if (st == TDM_OK) st = write_all(path, 0640, facts->made_key, strlen(facts->made_key), err);
     if (st != TDM_OK) key[0] = 0;
     return st;
+}
+
+/* make_local: root alone reads its text, until the machine is off. */
+static tdm_status_t make_local(const char *root, tdm_setup_facts_t *facts, tdm_error_t *err) {
+    char path[PATH_MAX], key[64] = "";
+    if (facts->local_key[0]) return TDM_OK;
+    if (!key_make(key) || !key_line("local", key, facts->local_key))
+        return tdm_error_set(err, TDM_ERR_IO, "local key: no random bytes");
+    tdm_status_t st = path_of(path, root, TDM_SETUP_RUN "/local.key", err);
+    return st == TDM_OK ? write_all(path, 0600, key, strlen(key), err) : st;
 }
 
 /* --- rendering to the disk ------------------------------------------------------- */
@@ -361,6 +393,7 @@ tdm_status_t tdm_setup_write(const char *root, char made_key[64], tdm_error_t *w
     tdm_status_t st = tdm_setup_accepted(root, s, &facts, warning, err);
     if (st == TDM_OK) st = make_id(root, &facts, err);
     if (st == TDM_OK && !s->keys_api[0]) st = make_key(root, &facts, made_key, err);
+    if (st == TDM_OK) st = make_local(root, &facts, err);
     if (st == TDM_OK) st = tdm_setup_render(s, &facts, put, &m, err);
     if (st == TDM_OK) st = settle(&m, err);
     if (st == TDM_OK) st = path_of(run, root, TDM_SETUP_STATE, err);

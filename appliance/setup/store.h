@@ -10,6 +10,8 @@
                      machine-id  made once
                      api.keys    the hash of the key that first boot made
      TDM_SETUP_RUN/manifest      the files that were rendered
+                   local.key     this boot's key, for root: the machine asks
+                                 itself for tokens before an update is good
 
    Folders change place in one rename, files too, each after its bytes are
    on the disk: a power cut leaves the former state or the new one.  Doing
@@ -39,8 +41,9 @@ TDM_MUST_USE tdm_status_t tdm_setup_accepted(const char *root, tdm_setup_t *s,
                                              tdm_error_t *err);
 
 /* tdm_setup_write makes what is made once (machine id; a key where none is
-   given, its text in made_key, empty otherwise) and renders every file
-   below root.  Files of an earlier rendering that are no longer wanted go. */
+   given, its text in made_key, empty otherwise; the local key of this boot)
+   and renders every file below root.  Files of an earlier rendering that are no longer wanted go.
+ */
 TDM_MUST_USE tdm_status_t tdm_setup_write(const char *root, char made_key[64], tdm_error_t *warning,
                                           tdm_error_t *err);
 

@@ -30,6 +30,7 @@ endmacro()
 tdm_man(tandemd.8 tandemd --help)
 tdm_man(tandem.conf.5 tandemd --help-config)
 tdm_man(tandemctl.1 tandemctl --help)
+tdm_man(tandem.appliance.5 tandemctl appliance help)
 add_custom_command(OUTPUT ${man}/changelog.gz
   COMMAND gzip -9nc ${CMAKE_SOURCE_DIR}/deploy/debian/changelog > ${man}/changelog.gz
   DEPENDS deploy/debian/changelog VERBATIM)
@@ -43,15 +44,17 @@ add_dependencies(shipped package_files)
 # by hand: packages are built with /usr.
 set(libexec libexec/tandem)
 install(TARGETS tandemd tandem-exec RUNTIME DESTINATION ${libexec} COMPONENT tandem)
-install(PROGRAMS deploy/hugepages deploy/nic deploy/fleet/agent DESTINATION ${libexec} COMPONENT tandem)
+install(PROGRAMS deploy/hugepages deploy/nic deploy/first-boot deploy/health deploy/fleet/agent
+  DESTINATION ${libexec} COMPONENT tandem)
 # tandemd looks for tandem-exec beside itself, behind this link.
 file(CREATE_LINK ../${libexec}/tandemd ${man}/tandemd SYMBOLIC)
 install(FILES ${man}/tandemd DESTINATION sbin COMPONENT tandem)
 install(FILES ${man}/tandemd.8.gz DESTINATION share/man/man8 COMPONENT tandem)
-install(FILES ${man}/tandem.conf.5.gz DESTINATION share/man/man5 COMPONENT tandem)
+install(FILES ${man}/tandem.conf.5.gz ${man}/tandem.appliance.5.gz DESTINATION share/man/man5 COMPONENT tandem)
 install(FILES deploy/systemd/tandemd.service deploy/systemd/tandem-hugepages.service
   deploy/systemd/tandem-nic@.service deploy/systemd/tandem-agent.socket
-  deploy/systemd/tandem-agent@.service DESTINATION /lib/systemd/system COMPONENT tandem)
+  deploy/systemd/tandem-agent@.service deploy/systemd/tandem-first-boot.service
+  deploy/systemd/tandem-health.service DESTINATION /lib/systemd/system COMPONENT tandem)
 install(FILES deploy/systemd/tandem.sysusers DESTINATION lib/sysusers.d RENAME tandem.conf COMPONENT tandem)
 install(FILES deploy/systemd/tandem.tmpfiles DESTINATION lib/tmpfiles.d RENAME tandem.conf COMPONENT tandem)
 install(FILES deploy/debian/tandem.json DESTINATION /etc/tandem COMPONENT tandem)
@@ -102,8 +105,8 @@ A GPU and its driver are used where they are; without them processors
 compute.")
 # DPDK loads its drivers by name, so that nothing links to them.
 set(CPACK_DEBIAN_TANDEM_PACKAGE_DEPENDS
-  "systemd | systemd-standalone-sysusers, systemd | systemd-standalone-tmpfiles, init-system-helpers (>= 1.54~), passwd, librte-mempool-ring23, librte-bus-pci23, librte-bus-vdev23, librte-net-af-packet23, librte-net-tap23")
-set(CPACK_DEBIAN_TANDEM_PACKAGE_RECOMMENDS "tandemctl, libjs-chart.js, udev, kmod")
+  "tandemctl (= ${PROJECT_VERSION}), mount, systemd | systemd-standalone-sysusers, systemd | systemd-standalone-tmpfiles, init-system-helpers (>= 1.54~), passwd, librte-mempool-ring23, librte-bus-pci23, librte-bus-vdev23, librte-net-af-packet23, librte-net-tap23")
+set(CPACK_DEBIAN_TANDEM_PACKAGE_RECOMMENDS "libjs-chart.js, udev, kmod")
 set(CPACK_DEBIAN_TANDEM_PACKAGE_SUGGESTS
   "tandem-monitoring, libcuda1, librte-net-af-xdp23, librte-net-ixgbe23, librte-net-i40e23, librte-net-ice23, librte-net-mlx5-23, librte-net-virtio23")
 set(control ${CMAKE_SOURCE_DIR}/deploy/debian/tandem)

@@ -43,6 +43,7 @@ class Root:
         self.root = os.path.join(folder, "root")
         depends = {d.split("|")[0].split("(")[0].strip()
                    for p in packages for d in field(p, "Depends").split(",") if d.strip()}
+        depends -= {field(p, "Package") for p in packages}
         sources = glob.glob("/etc/apt/sources.list") + [
             p for p in sorted(glob.glob("/etc/apt/sources.list.d/*")) if p.endswith((".list", ".sources"))]
         options = os.path.join(folder, "apt.conf")

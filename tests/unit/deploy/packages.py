@@ -17,6 +17,9 @@ import tempfile
 WANT = {
     "tandem": ["usr/sbin/tandemd", "usr/libexec/tandem/tandemd", "usr/libexec/tandem/tandem-exec",
                "usr/libexec/tandem/hugepages", "usr/libexec/tandem/nic", "usr/libexec/tandem/agent",
+               "usr/libexec/tandem/first-boot", "usr/libexec/tandem/health",
+               "lib/systemd/system/tandem-first-boot.service", "lib/systemd/system/tandem-health.service",
+               "usr/share/man/man5/tandem.appliance.5.gz", "usr/share/doc/tandem/appliance.md",
                "lib/systemd/system/tandemd.service", "lib/systemd/system/tandem-hugepages.service",
                "lib/systemd/system/tandem-nic@.service", "usr/lib/sysusers.d/tandem.conf",
                "usr/lib/tmpfiles.d/tandem.conf", "etc/tandem/tandem.json", "etc/default/tandem",

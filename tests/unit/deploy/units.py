@@ -14,9 +14,9 @@ import tempfile
 EXPOSURE_MAX = 2.5
 # What only a packaged machine has, and other packages' units that ours name.
 STAND_INS = ("usr/sbin/tandemd", "usr/libexec/tandem/hugepages", "usr/libexec/tandem/nic",
-             "usr/libexec/tandem/agent", "bin/kill")
+             "usr/libexec/tandem/agent", "usr/libexec/tandem/first-boot", "usr/libexec/tandem/health", "bin/kill")
 TARGETS = ("network-online.target", "multi-user.target", "sysinit.target", "basic.target",
-           "shutdown.target", "sockets.target")
+           "shutdown.target", "sockets.target", "local-fs.target", "network-pre.target")
 
 
 def run(*args):
@@ -83,7 +83,7 @@ def main():
     base = os.path.join(sys.argv[1], "deploy/systemd")
     units = sorted(glob.glob(os.path.join(base, "*.service")))
     examples = sorted(glob.glob(os.path.join(base, "examples", "*.conf")))
-    assert len(units) == 4 and examples
+    assert len(units) == 6 and examples
     findings = check(units, examples, glob.glob(os.path.join(base, "*.socket")))
     with tempfile.TemporaryDirectory() as folder:  # both checks can fail
         loose = os.path.join(folder, "tandemd.service")

@@ -19,7 +19,8 @@
 
 static tdm_setup_t s;
 static tdm_error_t err;
-static const tdm_setup_facts_t facts = {.machine_id = "0011223344556677889900aabbccddee"};
+static const tdm_setup_facts_t facts = {.machine_id = "0011223344556677889900aabbccddee",
+                                        .local_key = "local " HASH "\n"};
 
 static tdm_status_t parse(const char *text) {
     memset(&err, 0, sizeof err);
@@ -101,7 +102,8 @@ static void a_whole_file_is_rendered(void **state) {
     assert_int_equal(config.quic_connections, 64);
     assert_int_equal(config.port_vlan, 7);
     assert_int_equal(config.class0_ttft_ms, 900);
-    assert_string_equal(of(TDM_SETUP_RUN "/api.keys"), "chat " HASH "\n");
+    assert_string_equal(of(TDM_SETUP_RUN "/api.keys"), "chat " HASH "\nlocal " HASH "\n");
+    assert_string_equal(of(TDM_SETUP_RUN "/units"), "tandem-nic@0000:00:05.0.service\n");
     has("/run/systemd/system/tandemd.service.d/appliance.conf",
         "Requires=tandem-nic@0000:00:05.0.service\nAfter=tandem-nic@0000:00:05.0.service\n");
     has("/run/systemd/system/tandemd.service.d/appliance.conf",
@@ -126,12 +128,15 @@ static void an_empty_file_serves_as_well(void **state) {
     (void)state;
     tdm_setup_facts_t f = facts;
     char kernel[512];
-    f.is_made_key = f.is_certificate = 1;
+    f.is_certificate = 1;
+    strcpy(f.made_key, "first " HASH "\n");
     render("{}", &f);
     (void)tdm_setup_kernel(&s, kernel, sizeof kernel);
     assert_string_equal(kernel, "intel_iommu=on iommu=pt");
     has(TDM_SETUP_RUN "/tandem.json", "\"kind\": \"none\"");
-    has(TDM_SETUP_RUN "/tandem.json", "\"keys_file\": \"/var/lib/tandem-appliance/api.keys\"");
+    has(TDM_SETUP_RUN "/tandem.json", "\"keys_file\": \"/run/tandem-appliance/api.keys\"");
+    assert_string_equal(of(TDM_SETUP_RUN "/api.keys"), "first " HASH "\nlocal " HASH "\n");
+    assert_string_equal(of(TDM_SETUP_RUN "/units"), "");
     has(TDM_SETUP_RUN "/tandem.json", "tandem-appliance/accepted/certificate.pem");
     assert_string_equal(of(TDM_SETUP_RUN "/hostname"), "tandem-00112233\n");
     has(TDM_SETUP_RUN "/environment", "TANDEM_HUGEPAGES=96\n");

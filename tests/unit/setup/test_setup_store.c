@@ -74,6 +74,7 @@ static int teardown(void **state) {
 
 #define STATE TDM_SETUP_STATE
 #define RUN   TDM_SETUP_RUN
+#define HASH  "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 
 static void a_file_is_accepted_once(void **state) {
     (void)state;
@@ -186,7 +187,20 @@ static void identity_and_key_are_made_once(void **state) {
     assert_string_equal(key, "");
     assert_string_equal(get(STATE "/machine-id"), id);
     assert_string_equal(get(STATE "/api.keys"), stored);
-    assert_non_null(strstr(get(RUN "/tandem.json"), STATE "/api.keys"));
+    assert_non_null(strstr(get(RUN "/api.keys"), stored));
+    char local[128];
+    strcpy(local, get(RUN "/local.key"));
+    assert_int_equal(strlen(local), 52);
+    assert_null(strstr(get(RUN "/api.keys"), local));
+    assert_non_null(strstr(get(RUN "/api.keys"), "\nlocal "));
+    struct stat sb;
+    assert_int_equal(stat(path_of(RUN "/local.key"), &sb), 0);
+    assert_int_equal(sb.st_mode & 0777, 0600);
+    put("/offer/appliance.json", "{\"keys\": {\"api\": [\"chat " HASH "\"]}}");
+    assert_int_equal(accept_offer(NULL), TDM_OK); /* a key that was given takes its place */
+    write_out();
+    assert_null(strstr(get(RUN "/api.keys"), stored));
+    assert_non_null(strstr(get(RUN "/api.keys"), "chat " HASH "\nlocal "));
 }
 
 static void the_image_s_own_id_is_kept(void **state) {
