@@ -73,8 +73,9 @@ uint32_t tdm_admit_retry_ms(const tdm_sched_t *s, const tdm_request_t *request,
 static tdm_reason_t judge_shape(const tdm_sched_t *s, const tdm_request_t *request) {
     uint64_t tok = (uint64_t)request->prompt_cnt + request->output_max;
     if (request->prompt_cnt == 0 || request->prompt == NULL) return TDM_REFUSE_prompt_empty;
-    if (request->output_max == 0 || request->slo_class >= TDM_SLO_CLASS_MAX ||
-        request->tenant >= TDM_TENANT_MAX || request->sampling.stop_cnt > TDM_STOP_ID_MAX)
+    if (request->output_max == 0 || request->held_cnt > request->prompt_cnt ||
+        request->slo_class >= TDM_SLO_CLASS_MAX || request->tenant >= TDM_TENANT_MAX ||
+        request->sampling.stop_cnt > TDM_STOP_ID_MAX)
         return TDM_REFUSE_bad_value;
     if (tok > s->sizes.context_max) return TDM_REFUSE_context_too_long;
     if (tdm_sched_need(request->prompt_cnt, request->output_max) > s->sizes.page_cnt)

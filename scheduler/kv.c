@@ -43,6 +43,7 @@ uint32_t tdm_kv_open(tdm_kv_t *kv, uint32_t page_cnt) {
     t->granted_cnt = 0;
     t->filled_cnt = 0;
     t->is_open = 0;
+    t->is_foreign = 0;
     t->last_iteration = 0;
     kv->chain[slot] = (tdm_kv_chain_t){0};
     kv->promised_cnt += page_cnt;
@@ -87,7 +88,7 @@ void tdm_kv_list(tdm_kv_t *kv, uint32_t slot, uint32_t tenant,
                  const int32_t token[TDM_KV_PAGE_TOKENS]) {
     tdm_kv_slot_t *t = &kv->slot[slot];
     tdm_kv_chain_t *c = &kv->chain[slot];
-    TDM_CHECK(t->state == TDM_KV_SLOT_HELD && c->cnt < t->owned_cnt);
+    TDM_CHECK(t->state == TDM_KV_SLOT_HELD && c->cnt < t->owned_cnt && !t->is_foreign);
     uint32_t like = tdm_prefix_find(&kv->prefix, tenant, c->serial, token);
     if (like == TDM_PREFIX_NONE) {
         like = table_of(kv, slot)[c->cnt];
@@ -123,6 +124,14 @@ void tdm_kv_cover(tdm_kv_t *kv, uint32_t slot, uint32_t tok) {
         t->promised_cnt--;
         kv->promised_cnt--;
     }
+}
+
+void tdm_kv_hold(tdm_kv_t *kv, uint32_t slot, uint32_t page_cnt) {
+    tdm_kv_slot_t *t = &kv->slot[slot];
+    TDM_CHECK(t->state == TDM_KV_SLOT_HELD && t->owned_cnt == 0);
+    tdm_kv_cover(kv, slot, page_cnt * TDM_KV_PAGE_TOKENS);
+    t->filled_cnt = page_cnt;
+    t->is_foreign = 1;
 }
 
 /* shared_release: one table less holds the page. */

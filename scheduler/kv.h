@@ -60,7 +60,7 @@ typedef struct tdm_kv_slot {
     uint8_t state;           /* tdm_kv_slot_state_t */
     uint8_t is_open;         /* the executor has it in its table, for this owner */
     uint8_t must_close;      /* the executor has it for a former owner */
-    uint8_t reserved;
+    uint8_t is_foreign;      /* its first pages were filled elsewhere: none is listed */
 } tdm_kv_slot_t;
 
 /* How far the pages of a slot's table are named in the index: by its own
@@ -120,6 +120,11 @@ uint32_t tdm_kv_open(tdm_kv_t *kv, uint32_t page_cnt);
    promised page.  1, or 0 where there is none. */
 int tdm_kv_match(tdm_kv_t *kv, uint32_t slot, uint32_t tenant,
                  const int32_t token[TDM_KV_PAGE_TOKENS]);
+
+/* tdm_kv_hold gives a fresh slot page_cnt pages of its promise, as filled
+   elsewhere.  Nobody here can say what they hold, so neither they nor what
+   follows them is ever listed. */
+void tdm_kv_hold(tdm_kv_t *kv, uint32_t slot, uint32_t page_cnt);
 
 /* tdm_kv_list offers page chain.cnt of the table to others: it is full,
    computed, and holds these tokens. */

@@ -78,6 +78,7 @@ typedef struct tdm_sched_stats {
     uint64_t cache_lookup_cnt;           /* prompts that looked for cached pages */
     uint64_t cache_hit_cnt;              /* of them, with at least one found */
     uint64_t cache_saved_tokens;         /* prompt tokens that were not computed again */
+    uint64_t held_tokens;                /* prompt tokens whose KV came with their request */
     uint64_t cache_evict_cnt;            /* idle pages given to something else */
     uint64_t cache_flush_cnt;            /* cached pages forgotten: contents lost or doubtful */
 

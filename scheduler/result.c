@@ -84,6 +84,7 @@ static void list_pages(tdm_sched_t *s, const tdm_flight_entry_t *e) {
     const tdm_seq_t *q = &s->seq[e->seq];
     const tdm_kv_chain_t *c = &s->kv.chain[e->slot];
     int32_t buf[TDM_KV_PAGE_TOKENS];
+    if (s->kv.slot[e->slot].is_foreign) return;
     while ((c->cnt + 1u) * TDM_KV_PAGE_TOKENS <= e->pos)
         tdm_kv_list(&s->kv, e->slot, q->tenant, tdm_sched_page_tokens(s, q, c->cnt, buf));
 }

@@ -78,6 +78,7 @@ typedef struct tdm_seq {
     int64_t first_ns;     /* end of the iteration that made its first token, 0: none yet */
     uint32_t wait_us;     /* it was WAITING for so long, at most UINT32_MAX */
     uint32_t cached_cnt;  /* prompt tokens it was spared when it first started */
+    uint32_t held_cnt;    /* prompt tokens that come computed, a whole number of pages */
     uint32_t is_returned; /* it had a slot before */
     uint32_t evict_cnt;   /* times it gave its place up to a more urgent one */
 

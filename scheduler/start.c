@@ -18,6 +18,12 @@ uint32_t tdm_draft_ward(const tdm_sched_t *s) {
     return ward;
 }
 
+/* held_pages gives the pages that come filled; whoever starts again has
+   lost them. */
+static uint32_t held_pages(const tdm_seq_t *q) {
+    return q->is_returned ? 0u : q->held_cnt / TDM_KV_PAGE_TOKENS;
+}
+
 tdm_reason_t tdm_draft_bar(const tdm_sched_t *s, const tdm_draft_t *d, uint32_t idx) {
     const tdm_seq_t *q = &s->seq[idx];
     if (s->rebuilt_cnt > 0 && !q->is_returned) return TDM_CAP_recovering;
@@ -27,7 +33,17 @@ tdm_reason_t tdm_draft_bar(const tdm_sched_t *s, const tdm_draft_t *d, uint32_t 
         return TDM_CAP_kv_pages;
     if (!tdm_kv_can_open(&s->kv, tdm_sched_need(q->prompt_cnt, q->output_max)))
         return TDM_CAP_kv_pages;
+    if (held_pages(q) > d->match_left) return TDM_CAP_slice_max;
     return TDM_REASON_NONE;
+}
+
+/* hold gives the sequence its filled pages, and how many tokens they are. */
+static uint32_t hold(tdm_sched_t *s, tdm_draft_t *d, const tdm_seq_t *q) {
+    uint32_t cnt = held_pages(q);
+    tdm_kv_hold(&s->kv, q->slot, cnt);
+    d->match_left -= cnt;
+    s->stats.held_tokens += (uint64_t)cnt * TDM_KV_PAGE_TOKENS;
+    return cnt * TDM_KV_PAGE_TOKENS;
 }
 
 /* match takes what the cache has of the sequence's tokens, and gives how
@@ -70,13 +86,14 @@ uint32_t tdm_draft_start(tdm_sched_t *s, tdm_draft_t *d, uint32_t idx) {
     s->running_cnt++;
     s->stats.waiting_of[q->slo_class]--;
     s->stats.running_of[q->slo_class]++;
-    uint32_t matched = match(s, d, idx);
-    tdm_order_advance(&s->queues, s->seq, idx, matched);
+    uint32_t held = held_pages(q) > 0 ? hold(s, d, q) : 0u;
+    uint32_t matched = held > 0 ? 0u : match(s, d, idx);
+    tdm_order_advance(&s->queues, s->seq, idx, held + matched);
     if (!q->is_returned) {
         note_start(s, d, q);
         q->cached_cnt = matched;
     }
     if (s->heir == idx) s->heir = TDM_SEQ_NONE;
     if (d->ward == idx) d->ward = tdm_draft_ward(s);
-    return matched;
+    return held + matched;
 }

@@ -252,6 +252,13 @@ void tdm_sched_end(tdm_sched_t *s, uint32_t idx, tdm_seq_state_t state, tdm_fini
 
 /* --- submit and control ------------------------------------------------- */
 
+/* held_whole gives the tokens of the whole pages that come filled: never the
+   last token, as the next one is drawn from what it yields. */
+static uint32_t held_whole(const tdm_request_t *request) {
+    uint32_t most = TDM_MIN(request->held_cnt, request->prompt_cnt - 1u);
+    return most - most % TDM_KV_PAGE_TOKENS;
+}
+
 static void accept(tdm_sched_t *s, const tdm_request_t *request) {
     uint32_t idx = s->seq_free;
     TDM_CHECK(idx != TDM_SEQ_NONE);
@@ -267,6 +274,7 @@ static void accept(tdm_sched_t *s, const tdm_request_t *request) {
                      .prompt_cnt = request->prompt_cnt,
                      .output_max = request->output_max,
                      .fill_cnt = request->prompt_cnt,
+                     .held_cnt = held_whole(request),
                      .slot = TDM_SEQ_NONE,
                      .row = TDM_TAPE_NONE,
                      .prev = TDM_SEQ_NONE,

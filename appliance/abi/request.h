@@ -27,6 +27,8 @@ typedef struct tdm_request {
     int64_t deadline_ns;   /* first token due; TDM_TIME_NEVER where none */
     uint32_t prompt_cnt;   /* tokens, >= 1 */
     uint32_t output_max;   /* tokens, >= 1; prompt_cnt + output_max <= context */
+    uint32_t held_cnt;     /* first prompt tokens whose KV is at hand: their whole pages are not
+                              computed, only given; what those hold is the sender's affair */
     const int32_t *prompt; /* [prompt_cnt] ids in [0, vocab), in the api tile's slab */
     tdm_sampling_t sampling;
 } tdm_request_t;

@@ -155,6 +155,7 @@ static void publish_cache(tdm_block_t *b, const tdm_sched_stats_t *s) {
     tdm_count_to(b, TDM_METRIC_prefix_lookups_total, TDM_LABEL_LOOKUP_miss,
                  s->cache_lookup_cnt - s->cache_hit_cnt);
     tdm_count_to(b, TDM_METRIC_prefix_saved_tokens_total, 0, s->cache_saved_tokens);
+    tdm_count_to(b, TDM_METRIC_kv_held_tokens_total, 0, s->held_tokens);
     tdm_count_to(b, TDM_METRIC_prefix_lost_pages_total, TDM_LABEL_LOSS_evicted, s->cache_evict_cnt);
     tdm_count_to(b, TDM_METRIC_prefix_lost_pages_total, TDM_LABEL_LOSS_flushed, s->cache_flush_cnt);
 }

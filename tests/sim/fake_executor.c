@@ -24,6 +24,10 @@ uint64_t fake_root(uint64_t seed) {
     return tdm_rng_mix((seed >> FAKE_SEED_TENANT_LG & 15u) + 1u);
 }
 
+int32_t fake_prompt(uint64_t identity, uint32_t i, uint32_t vocab) {
+    return (int32_t)(tdm_rng_at(identity, i) % vocab);
+}
+
 int32_t fake_token(uint64_t hash, uint64_t seed, uint32_t vocab, uint32_t index,
                    uint32_t min_tokens, uint32_t flags, uint32_t *sample_flags) {
     uint64_t draw = tdm_rng_mix(hash ^ seed);
@@ -161,22 +165,6 @@ static int do_opens(fake_executor_t *x, const tdm_plan_t *plan) {
     return 1;
 }
 
-/* adopt takes a page that others have filled. */
-static int adopt(fake_executor_t *x, fake_slot_t *t, uint32_t slot, uint32_t page) {
-    if (x->page_fill[page] != TDM_KV_PAGE_TOKENS)
-        return refuse(x, "slot %u: page %u has only %u rows", slot, page, x->page_fill[page]);
-    if (x->page_bad[page]) return refuse(x, "slot %u: page %u led to NaN", slot, page);
-    for (uint32_t i = 0; i < TDM_KV_PAGE_TOKENS; i++) {
-        t->token[t->pos] = x->page_token[(size_t)page * TDM_KV_PAGE_TOKENS + i];
-        t->hash[t->pos + 1] = fake_hash(t->hash[t->pos], t->token[t->pos]);
-        t->pos++;
-    }
-    t->known_cnt = t->pos;
-    if (x->page_tag[page] != t->hash[t->pos])
-        return refuse(x, "slot %u: page %u follows other tokens", slot, page);
-    return 1;
-}
-
 /* own takes a page to write. */
 static int own(fake_executor_t *x, uint32_t page) {
     if (x->page_ref[page] != 0)
@@ -186,6 +174,55 @@ static int own(fake_executor_t *x, uint32_t page) {
     x->page_tag[page] = 0;
     x->page_fill[page] = 0;
     x->page_bad[page] = 0;
+    return 1;
+}
+
+/* holds_prompt: the page has what comes next in the slot's plain prompt,
+   computed here. */
+static int holds_prompt(const fake_executor_t *x, const fake_slot_t *t, uint32_t page) {
+    uint64_t hash = t->hash[t->pos];
+    for (uint32_t i = 0; i < TDM_KV_PAGE_TOKENS; i++)
+        hash = fake_hash(hash, fake_prompt(t->seed & FAKE_SEED_MASK, t->pos + i, x->vocab));
+    return x->page_fill[page] == TDM_KV_PAGE_TOKENS && x->page_tag[page] == hash &&
+           !x->page_bad[page];
+}
+
+/* deliver fills a page of nobody with it, as another machine would, and
+   marks it as none that others may have. */
+static int deliver(fake_executor_t *x, const fake_slot_t *t, uint32_t page) {
+    uint64_t hash = t->hash[t->pos];
+    uint64_t *last = &x->delivered[tdm_rng_mix(t->seed) % FAKE_DELIVERY_CNT];
+    if (t->pos == 0 && *last == t->seed) return refuse(x, "a slot opens on pages that are lost");
+    *last = t->seed;
+    if (!own(x, page)) return 0;
+    for (uint32_t i = 0; i < TDM_KV_PAGE_TOKENS; i++) {
+        int32_t token = fake_prompt(t->seed & FAKE_SEED_MASK, t->pos + i, x->vocab);
+        x->page_token[(size_t)page * TDM_KV_PAGE_TOKENS + i] = token;
+        hash = fake_hash(hash, token);
+    }
+    x->page_fill[page] = TDM_KV_PAGE_TOKENS;
+    x->page_tag[page] = hash;
+    x->page_bad[page] = 1;
+    return 1;
+}
+
+/* adopt takes a page that others have filled. */
+static int adopt(fake_executor_t *x, fake_slot_t *t, uint32_t slot, uint32_t page) {
+    int is_held = (t->seed & FAKE_SEED_HELD) && t->pos + TDM_KV_PAGE_TOKENS <= t->prompt_cnt &&
+                  !holds_prompt(x, t, page);
+    if (is_held && !deliver(x, t, page)) return 0;
+    if (x->page_fill[page] != TDM_KV_PAGE_TOKENS)
+        return refuse(x, "slot %u: page %u has only %u rows", slot, page, x->page_fill[page]);
+    if (x->page_bad[page] && !is_held)
+        return refuse(x, "slot %u: page %u led to NaN, or came from elsewhere", slot, page);
+    for (uint32_t i = 0; i < TDM_KV_PAGE_TOKENS; i++) {
+        t->token[t->pos] = x->page_token[(size_t)page * TDM_KV_PAGE_TOKENS + i];
+        t->hash[t->pos + 1] = fake_hash(t->hash[t->pos], t->token[t->pos]);
+        t->pos++;
+    }
+    t->known_cnt = t->pos;
+    if (x->page_tag[page] != t->hash[t->pos])
+        return refuse(x, "slot %u: page %u follows other tokens", slot, page);
     return 1;
 }
 

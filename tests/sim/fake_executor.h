@@ -18,11 +18,13 @@
 #include "appliance/abi/plan.h"
 #include "appliance/abi/result.h"
 
-#define FAKE_DEPTH 2u
+#define FAKE_DEPTH        2u
+#define FAKE_DELIVERY_CNT 1024u
 
 /* Properties of a request hidden in its sampling seed. */
 #define FAKE_SEED_NAN       (UINT64_C(1) << 62) /* its third token has no finite logit */
 #define FAKE_SEED_STOP      (UINT64_C(1) << 61) /* about every eighth token is a stop id */
+#define FAKE_SEED_HELD      (UINT64_C(1) << 60) /* pages it opens on may come from elsewhere */
 #define FAKE_SEED_TENANT_LG 56                  /* four bits: whose request it is */
 #define FAKE_SEED_MASK      ((UINT64_C(1) << FAKE_SEED_TENANT_LG) - 1u)
 
@@ -66,11 +68,18 @@ typedef struct fake_executor {
     uint32_t *page_fill;     /* [page_cnt] rows written in this life */
     uint64_t *page_tag;      /* [page_cnt] contents: hash of all tokens up to its last row */
     int32_t *page_token;     /* [page_cnt, TDM_KV_PAGE_TOKENS] */
-    uint8_t *page_bad;       /* [page_cnt] a sequence that holds it yielded NaN */
+    uint8_t *page_bad;       /* [page_cnt] a sequence that holds it yielded NaN, or it came from
+                                elsewhere */
     uint64_t *page_last_use; /* [page_cnt] iteration */
+    uint64_t delivered[FAKE_DELIVERY_CNT]; /* seeds whose pages came, by their low bits: they come
+                                              once, whatever happens to them */
     fake_flight_t flight[FAKE_DEPTH];
     char wrong[200]; /* why the last plan was refused */
 } fake_executor_t;
+
+/* fake_prompt gives token i of the plain prompt of an identity: what those
+   pages hold that come from elsewhere. */
+int32_t fake_prompt(uint64_t identity, uint32_t i, uint32_t vocab);
 
 /* fake_token: token and flags that follow `hash` at output index `index`. */
 int32_t fake_token(uint64_t hash, uint64_t seed, uint32_t vocab, uint32_t index,

@@ -114,6 +114,12 @@ MUTANTS = [
     ("cache: idle pages leave the fence", "kv.c",
      "if (t->last_iteration > kv->done_iteration) {",
      "if (t->last_iteration > kv->done_iteration && t->shared_cnt == 0) {"),
+    ("held: pages from elsewhere are shared", "result.c",
+     "    if (s->kv.slot[e->slot].is_foreign) return;\n", ""),
+    ("held: a restart believes in them", "start.c",
+     "q->is_returned ? 0u : q->held_cnt", "q->held_cnt"),
+    ("held: nothing of the prompt is left to compute", "step.c",
+     "TDM_MIN(request->held_cnt, request->prompt_cnt - 1u)", "request->held_cnt"),
     ("cache: an evicted page stays in the index", "prefix.c",
      "    uint32_t page = x->oldest;\n    TDM_CHECK(page != TDM_PREFIX_NONE);\n    unlist(x, page);",
      "    uint32_t page = x->oldest;\n    TDM_CHECK(page != TDM_PREFIX_NONE);\n"

@@ -227,7 +227,7 @@ static void fill_prompt(const world_t *w, world_client_t *c, const world_ask_t *
     c->hash = fake_root(c->request.sampling.seed);
     for (uint32_t i = 0; i < c->request.prompt_cnt; i++) {
         uint64_t seed = i < ask->prefix_cnt ? ask->prefix : identity;
-        c->prompt[i] = (int32_t)(tdm_rng_at(seed, i) % VOCAB);
+        c->prompt[i] = fake_prompt(seed, i, VOCAB);
         if (ask->blocks) {
             uint64_t which = tdm_rng_at(seed, i / TDM_KV_PAGE_TOKENS) & 1u;
             c->prompt[i] =
@@ -246,19 +246,20 @@ uint32_t world_submit(world_t *w, const world_ask_t *ask) {
     c->id = w->next_id++;
     uint64_t identity = ask->identity ? ask->identity : tdm_rng_at(w->seed, c->id);
     identity &= FAKE_SEED_MASK;
-    c->request =
-        (tdm_request_t){.handle = {.slot = slot, .generation = ++w->generation},
-                        .api = (uint16_t)ask->api,
-                        .slo_class = (uint16_t)ask->slo_class,
-                        .tenant = (uint16_t)ask->tenant,
-                        .arrival_ns = w->now_ns,
-                        .deadline_ns = ask->deadline_ns ? ask->deadline_ns : TDM_TIME_NEVER,
-                        .prompt_cnt = ask->prompt_cnt ? ask->prompt_cnt : 10u,
-                        .output_max = ask->output_max ? ask->output_max : 10u,
-                        .sampling = {.seed = identity | ask->seed_flags |
-                                             (uint64_t)(ask->tenant & 15u) << FAKE_SEED_TENANT_LG,
-                                     .min_tokens = ask->min_tokens,
-                                     .flags = ask->flags}};
+    c->request = (tdm_request_t){
+        .handle = {.slot = slot, .generation = ++w->generation},
+        .api = (uint16_t)ask->api,
+        .slo_class = (uint16_t)ask->slo_class,
+        .tenant = (uint16_t)ask->tenant,
+        .arrival_ns = w->now_ns,
+        .deadline_ns = ask->deadline_ns ? ask->deadline_ns : TDM_TIME_NEVER,
+        .prompt_cnt = ask->prompt_cnt ? ask->prompt_cnt : 10u,
+        .output_max = ask->output_max ? ask->output_max : 10u,
+        .held_cnt = ask->held_cnt,
+        .sampling = {.seed = identity | ask->seed_flags | (ask->held_cnt ? FAKE_SEED_HELD : 0u) |
+                             (uint64_t)(ask->tenant & 15u) << FAKE_SEED_TENANT_LG,
+                     .min_tokens = ask->min_tokens,
+                     .flags = ask->flags}};
     fill_prompt(w, c, ask, identity);
     c->state = WORLD_ASKED;
     c->out_cnt = 0;

@@ -100,6 +100,8 @@ typedef struct world_ask {
     uint32_t output_max;
     uint32_t slo_class;
     uint32_t tenant;
+    uint32_t held_cnt; /* prompt tokens whose KV comes with it: a plain prompt, no prefix, blocks
+                          or text */
     uint32_t min_tokens;
     uint32_t flags;
     uint64_t seed_flags; /* FAKE_SEED_* */
