@@ -108,7 +108,8 @@ typedef struct tdm_api_config {
     tdm_api_class_t promise[TDM_SLO_CLASS_MAX]; /* what telemetry judges by; 0: no promise;
                                                    wires.promises stand above it */
     uint32_t slo_from;                          /* tdm_api_slo_from_t */
-    uint32_t reserved_slo;
+    uint32_t may_hold; /* 1: held_tokens is obeyed: prompts are believed to be computed, which is
+                          for measurements alone */
     const int32_t *end_id; /* [end_cnt] the model's end tokens, tdm_model_eos */
     uint32_t end_cnt;      /* at most TDM_STOP_ID_MAX / 2; 0: found by the names models give them */
     uint32_t reserved;

@@ -102,6 +102,7 @@ static const row_t table[] = {
     INT("priority", BOTH, priority, -9007199254740992.0, 9007199254740992.0),
     NUMBER("slo_ttft_ms", BOTH, slo_ttft_ms, 0, 86400000.0),
     NUMBER("slo_tpot_ms", BOTH, slo_tpot_ms, 0, 86400000.0),
+    INT("held_tokens", COMP, held_tokens, 0, 2147483647.0),
 
     /* known, not implemented */
     NEUTRAL("n", BOTH, IS_COUNT),

@@ -46,8 +46,9 @@ typedef struct tdm_fields {
     double repetition_penalty;
     double presence_penalty;
     double frequency_penalty;
-    int64_t priority;   /* a class of service, 0 is the most urgent */
-    double slo_ttft_ms; /* 0: not given */
+    int64_t priority;    /* a class of service, 0 is the most urgent */
+    int64_t held_tokens; /* prompt tokens not to be computed, of a bench's warm start */
+    double slo_ttft_ms;  /* 0: not given */
     double slo_tpot_ms;
     int is_stream;
     int include_usage;

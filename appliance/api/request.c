@@ -232,12 +232,27 @@ static int submit(draft_t *d, tdm_slot_t *s) {
     return 1;
 }
 
+/* read_held: what a bench says of its prompt's keys and values. */
+static int read_held(draft_t *d, uint32_t *held) {
+    int64_t asked = d->f.held_tokens;
+    *held = (uint32_t)asked;
+    if (asked == 0) return 1;
+    if (!d->t->config.may_hold)
+        return tdm_refuse_text(&d->refusal, TDM_REFUSE_unsupported_parameter, "held_tokens",
+                               "held_tokens is for measurements: api.warm_start is off");
+    if (asked > d->t->prompt.id_cnt)
+        return tdm_refuse_text(&d->refusal, TDM_REFUSE_bad_value, "held_tokens",
+                               "the prompt has %u tokens", d->t->prompt.id_cnt);
+    return 1;
+}
+
 static int start_generation(draft_t *d, int tenant) {
     tdm_prompt_t *p = &d->t->prompt;
     tdm_sampling_t sampling;
     uint64_t seed = tdm_rng_next(&d->t->rng);
+    uint32_t held;
     uint32_t output_max = tdm_prompt_output(p, &d->f, &d->refusal);
-    if (output_max == 0) return 0;
+    if (output_max == 0 || !read_held(d, &held)) return 0;
     if (!tdm_prompt_sampling(p, &d->f, seed, &sampling, &d->refusal)) return 0;
     tdm_stop_t stop;
     if (!tdm_prompt_stops(&d->f, &stop, &d->refusal)) return 0;
@@ -245,6 +260,7 @@ static int start_generation(draft_t *d, int tenant) {
     if (!s) return 0;
     s->request.tenant = (uint16_t)tenant;
     s->request.sampling = sampling;
+    s->request.held_cnt = held;
     tdm_text_init(&s->text, p->tokenizer, d->f.include_stop_str_in_output);
     s->text.stop = stop;
     fill_options(d, s);

@@ -40,6 +40,12 @@ static tdm_status_t open_model(tdm_house_t *h, tdm_error_t *err) {
 
 static tdm_status_t open_keys(tdm_house_t *h, tdm_error_t *err) {
     tdm_auth_init(&h->auth);
+    if (h->config->api_warm_start && h->config->api_keys_file[0])
+        return tdm_error_set(err, TDM_ERR_INVAL,
+                             "api.warm_start shows what KV pages held before to whoever asks: not "
+                             "together with api.keys_file");
+    if (h->config->api_warm_start)
+        tdm_log(TDM_LOG_WARN, "boot", "api.warm_start: a bench, not a service");
     if (h->config->api_keys_file[0]) return tdm_auth_load(&h->auth, h->config->api_keys_file, err);
     tdm_log(TDM_LOG_WARN, "boot",
             "no api.keys_file: open to this host and the TAP subnet, closed to all others");

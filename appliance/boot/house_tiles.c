@@ -262,6 +262,7 @@ static void api_config(tdm_house_t *h, uint32_t k, tdm_api_config_t *a, tdm_api_
     a->chat_template = c->model_chat_template;
     a->class_cnt = TDM_SLO_CLASS_MAX;
     a->slo_from = c->api_slo_fields;
+    a->may_hold = (uint32_t)c->api_warm_start;
     a->end_cnt = tdm_model_eos(h->model, &a->end_id);
     a->wall_offset_ns = tdm_clock_wall_s() * TDM_NS_PER_S - h->start_ns;
     (void)!getrandom(&a->seed, sizeof a->seed, 0);

@@ -162,7 +162,11 @@ size_t tdm_job_text(const tdm_job_form_t *form, const tdm_workload_t *list, uint
     char *p = buf + snprintf(buf, sz, "{\"model\":\"%s\",\"prompt\":[", form->model);
     for (uint32_t i = 0; i < r->prompt_cnt; i++)
         p += snprintf(p, 9, i ? ",%d" : "%d", tdm_job_token(form, list, row, i));
-    p += snprintf(p, 256, "],\"max_tokens\":%u,\"temperature\":0,\"stream\":true%s}", r->output_cnt,
+    if (r->held_cnt > 0)
+        p += snprintf(p, 40, "],\"held_tokens\":%u", r->held_cnt);
+    else
+        *p++ = ']';
+    p += snprintf(p, 256, ",\"max_tokens\":%u,\"temperature\":0,\"stream\":true%s}", r->output_cnt,
                   form->is_plain ? ""
                                  : ",\"ignore_eos\":true,\"return_token_ids\":true,"
                                    "\"stream_options\":{\"include_usage\":true}");

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "appliance/ctl/replay.h"
 
+#include "appliance/abi/limits.h"
 #include "appliance/base/atomic.h"
 #include "appliance/base/clock.h"
 #include "appliance/ctl/wire.h"
@@ -25,18 +26,20 @@ typedef struct words {
     const char *trace, *records;
     int is_http1, is_plain, is_quiet;
     double requests, duration, rate, load, capacity, cv, scale, context, vocab, connections,
-        open_max, ttft_ms, gap_ms, epsilon;
+        open_max, ttft_ms, gap_ms, epsilon, warm;
 } words_t;
 
 typedef struct replay {
     const words_t *w;
     tdm_workload_t list;
+    tdm_workload_t warm; /* decodes that run when the first request arrives */
     tdm_tally_t tally;
+    tdm_tally_t warm_tally; /* of them, for nobody */
     tdm_tally_frame_t frame;
     tdm_job_form_t form;
     char model[128];
     tdm_wire_t *wire;
-    tdm_job_t *job;  /* [slot_cnt] */
+    tdm_job_t *job;  /* [slot_cnt], and behind them one for each of warm */
     uint32_t *spare; /* [spare_cnt] indices of jobs that are not open */
     uint32_t slot_cnt, spare_cnt, next;
     char *body;
@@ -69,6 +72,7 @@ static int own(words_t *w, const char *a, const char *value) {
                                        {"--vocab", &w->vocab, 2, 1 << 20},
                                        {"--connections", &w->connections, 1, 256},
                                        {"--open-max", &w->open_max, 1, 16384},
+                                       {"--warm", &w->warm, 0, TDM_SEQ_MAX},
                                        {"--ttft-ms", &w->ttft_ms, 0.001, 1e7},
                                        {"--gap-ms", &w->gap_ms, 0.001, 1e7},
                                        {"--epsilon", &w->epsilon, 0, 1}};
@@ -145,18 +149,22 @@ static tdm_status_t list_load(replay_t *r, tdm_error_t *err) {
     r->frame.span_s = (double)r->list.row[r->list.row_cnt - 1u].at_ns / 1e9;
     r->form.seed = seed;
     r->form.block_tok = (uint32_t)fmax(1.0, floor(TDM_WORKLOAD_BLOCK_TOK * w->scale + 0.5));
-    return TDM_OK;
+    return tdm_workload_warm(&r->list, (uint32_t)w->warm, seed, &r->warm, err);
 }
 
-/* list_fit cuts every row to what the server takes and makes room for the
-   longest body. */
-static tdm_status_t list_fit(replay_t *r, uint32_t context, tdm_error_t *err) {
-    for (uint32_t i = 0; i < r->list.row_cnt; i++) {
-        tdm_workload_row_t *row = &r->list.row[i];
+/* list_fit cuts every row to what the server takes, and has the longest
+   body in r->body_sz. */
+static void list_fit(replay_t *r, tdm_workload_t *list, uint32_t context) {
+    for (uint32_t i = 0; i < list->row_cnt; i++) {
+        tdm_workload_row_t *row = &list->row[i];
         row->output_cnt = TDM_MIN(row->output_cnt, context / 2u);
         row->prompt_cnt = TDM_MIN(row->prompt_cnt, context - row->output_cnt);
+        row->held_cnt = TDM_MIN(row->held_cnt, row->prompt_cnt);
         r->body_sz = TDM_MAX(r->body_sz, tdm_job_text_max(&r->form, row));
     }
+}
+
+static tdm_status_t body_reserve(replay_t *r, tdm_error_t *err) {
     r->body = malloc(r->body_sz);
     return r->body ? TDM_OK : tdm_error_set(err, TDM_ERR_NOMEM, "no memory for a request");
 }
@@ -254,8 +262,61 @@ static void progress(const replay_t *r, int is_last) {
             is_last ? "\n" : "");
 }
 
-static tdm_status_t run(replay_t *r, tdm_error_t *err) {
+static void on_warm_ended(tdm_job_t *job) {
+    (void)job;
+}
+
+/* is_warm says whether all that should run does, or has; 0 with err set
+   where one never will. */
+static int is_warm(const replay_t *r, tdm_error_t *err) {
+    for (uint32_t i = 0; i < r->warm.row_cnt; i++) {
+        const tdm_job_t *job = &r->job[r->slot_cnt + i];
+        if (job->last_ns != 0) continue;
+        if (!job->is_open)
+            (void)tdm_error_set(err, TDM_ERR_CLOSED, "warm start: %s (%s)",
+                                tdm_outcome_name(job->seen.outcome), job->seen.code);
+        return 0;
+    }
+    return 1;
+}
+
+/* warm_up starts the decodes that would be running by now, and waits until
+   each has a token. */
+static tdm_status_t warm_up(replay_t *r, tdm_error_t *err) {
+    int64_t begin_ns = tdm_clock_now_ns(), end_ns = begin_ns + r->w->o.seconds * TDM_NS_PER_S;
     tdm_status_t st = TDM_OK;
+    *err = (tdm_error_t){0};
+    for (uint32_t i = 0; i < r->warm.row_cnt && st == TDM_OK;) {
+        tdm_job_t *job = &r->job[r->slot_cnt + i];
+        size_t sz = tdm_job_text(&r->form, &r->warm, i, r->body, r->body_sz);
+        tdm_job_init(job, &r->warm_tally, on_warm_ended, i, &r->warm.row[i], begin_ns, begin_ns);
+        st = r->wire->begin(r->wire, job, r->body, sz, err);
+        i += st == TDM_OK;
+        if (st != TDM_ERR_FULL) continue;
+        job->is_open = 0;
+        st = r->wire->step(r->wire, tdm_clock_now_ns() + TDM_NS_PER_MS, err);
+    }
+    while (st == TDM_OK && !is_warm(r, err)) {
+        if (err->text[0]) return TDM_ERR_CLOSED;
+        if (tdm_clock_now_ns() > end_ns || tdm_load_relaxed(&stop))
+            return tdm_error_set(err, TDM_ERR_TIMEOUT, "warm start: not all decodes have begun");
+        st = r->wire->step(r->wire, tdm_clock_now_ns() + TICK_NS, err);
+    }
+    return st;
+}
+
+/* cool_down gives up what is left of them. */
+static void cool_down(replay_t *r) {
+    for (uint32_t i = 0; i < r->warm.row_cnt; i++) {
+        tdm_job_t *job = &r->job[r->slot_cnt + i];
+        if (!job->is_open) continue;
+        r->wire->cancel(r->wire, job);
+        tdm_job_end(job, TDM_OUTCOME_TIMEOUT, tdm_clock_now_ns());
+    }
+}
+
+static tdm_status_t run(replay_t *r, tdm_error_t *err) {
+    tdm_status_t st = warm_up(r, err);
     r->start_ns = tdm_clock_now_ns() + LEAD_NS;
     while (st == TDM_OK && (r->next < r->list.row_cnt || r->spare_cnt < r->slot_cnt)) {
         int64_t now_ns = tdm_clock_now_ns();
@@ -281,14 +342,18 @@ static tdm_status_t run(replay_t *r, tdm_error_t *err) {
 static tdm_status_t prepare(replay_t *r, tdm_error_t *err) {
     const words_t *w = r->w;
     uint32_t context = 0;
-    tdm_status_t st = w->is_http1 ? tdm_wire_http1(&w->o, (uint32_t)w->open_max, &r->wire, err)
-                                  : tdm_wire_h3(&w->o, (uint32_t)w->connections, &r->wire, err);
+    tdm_status_t st = w->is_http1
+                          ? tdm_wire_http1(&w->o, (uint32_t)(w->open_max + w->warm), &r->wire, err)
+                          : tdm_wire_h3(&w->o, (uint32_t)w->connections, &r->wire, err);
     if (st == TDM_OK) st = ask_model(r, &context, err);
-    if (st == TDM_OK) st = list_fit(r, context, err);
+    if (st != TDM_OK) return st;
+    list_fit(r, &r->list, context);
+    list_fit(r, &r->warm, context);
+    st = body_reserve(r, err);
     if (st != TDM_OK) return st;
     r->frame.door = r->wire->name;
     r->slot_cnt = r->spare_cnt = (uint32_t)TDM_MIN(w->open_max, (double)r->list.row_cnt);
-    r->job = calloc(r->slot_cnt, sizeof *r->job);
+    r->job = calloc(r->slot_cnt + r->warm.row_cnt, sizeof *r->job);
     r->spare = calloc(r->slot_cnt, sizeof *r->spare);
     if (!r->job || !r->spare)
         return tdm_error_set(err, TDM_ERR_NOMEM, "no memory for %u requests", r->slot_cnt);
@@ -308,6 +373,7 @@ static void release(replay_t *r) {
     free(r->spare);
     free(r->body);
     tdm_workload_free(&r->list);
+    tdm_workload_free(&r->warm);
 }
 
 int tdm_ctl_replay(int argc, char **argv) {
@@ -332,6 +398,7 @@ int tdm_ctl_replay(int argc, char **argv) {
     (void)sigaction(SIGTERM, &sa, NULL);
     if (st == TDM_OK) {
         st = run(r, &err);
+        cool_down(r);
         if (w.o.is_json)
             tdm_tally_json(stdout, &r->tally, &r->frame);
         else

@@ -19,6 +19,9 @@
      --vocab N          prompt ids are below it                    256
      --connections N    of HTTP/3                                  8
      --open-max N       requests open at once; more are counted as unsent
+     --warm N           decodes that run already when the first request
+                        arrives, drawn from the list; their KV is taken
+                        as computed, which api.warm_start allows    0
      --ttft-ms --gap-ms --epsilon    the targets that are judged
      --records FILE     one line of JSON a request
      --plain            only fields that every server knows

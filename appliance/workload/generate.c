@@ -81,6 +81,32 @@ tdm_status_t tdm_workload_generate(const char *name, uint32_t row_cnt, uint64_t 
     return TDM_OK;
 }
 
+/* row_at gives the row that output token `at` of all belongs to, and how far
+   into the row it is. */
+static const tdm_workload_row_t *row_at(const tdm_workload_t *w, uint64_t at, uint32_t *into) {
+    const tdm_workload_row_t *row = w->row;
+    while (at >= row->output_cnt) at -= (row++)->output_cnt;
+    *into = (uint32_t)at;
+    return row;
+}
+
+tdm_status_t tdm_workload_warm(const tdm_workload_t *w, uint32_t cnt, uint64_t seed,
+                               tdm_workload_t *out, tdm_error_t *err) {
+    tdm_rng_t r = {.state = tdm_rng_mix(seed) ^ UINT64_C(0x3a93)};
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < w->row_cnt; i++) sum += w->row[i].output_cnt;
+    *out = (tdm_workload_t){.row = calloc(cnt + 1u, sizeof *out->row), .has_arrivals = 1};
+    if (!out->row) return tdm_error_set(err, TDM_ERR_NOMEM, "workload: no memory for %u rows", cnt);
+    for (; sum > 0 && out->row_cnt < cnt; out->row_cnt++) {
+        uint32_t into;
+        const tdm_workload_row_t *row = row_at(w, tdm_rng_next(&r) % sum, &into);
+        uint32_t prompt = row->prompt_cnt + into;
+        out->row[out->row_cnt] = (tdm_workload_row_t){
+            .prompt_cnt = prompt, .output_cnt = row->output_cnt - into, .held_cnt = prompt};
+    }
+    return TDM_OK;
+}
+
 void tdm_workload_rotate(tdm_workload_t *w, uint64_t seed) {
     tdm_rng_t r = {.state = seed};
     if (w->row_cnt == 0) return;

@@ -25,6 +25,7 @@ typedef struct tdm_workload_row {
     int64_t at_ns; /* since the first */
     uint32_t prompt_cnt;
     uint32_t output_cnt;
+    uint32_t held_cnt;  /* prompt tokens whose keys and values come with the request */
     uint32_t block_off; /* into block[] */
     uint32_t block_cnt; /* equal numbers are equal prompt text; 0: nothing is known */
 } tdm_workload_row_t;
@@ -68,6 +69,13 @@ double tdm_workload_rate(const tdm_workload_t *w);
    known arrivals are stretched evenly, others drawn with Gamma gaps of
    coefficient of variation cv (1 = Poisson). */
 void tdm_workload_pace(tdm_workload_t *w, double rate, double cv, uint64_t seed);
+
+/* tdm_workload_warm draws the decodes that would be running at a moment of
+   a long day of w: each row as often as its output is long, at a place in
+   its output that is uniform; what came before is its prompt, held but for
+   the last token, what is left its output.  All arrive at once.  TDM_ERR_NOMEM. */
+TDM_MUST_USE tdm_status_t tdm_workload_warm(const tdm_workload_t *w, uint32_t cnt, uint64_t seed,
+                                            tdm_workload_t *out, tdm_error_t *err);
 
 void tdm_workload_free(tdm_workload_t *w);
 

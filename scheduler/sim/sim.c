@@ -206,6 +206,7 @@ static void arrive(sim_t *s) {
                                  .prompt_cnt = TDM_MIN(row->prompt_cnt, most - output),
                                  .output_max = output,
                                  .prompt = s->prompt};
+    c->request.held_cnt = TDM_MIN(row->held_cnt, c->request.prompt_cnt);
     tdm_submit_t word = {.request = &c->request, .generation = 1};
     s->open_cnt++;
     s->next++;

@@ -123,6 +123,27 @@ def a_server_that_dies_ends_the_replay():
             a.process.wait(10)
 
 
+def a_warm_start_computes_no_prompt():
+    """With --warm the decodes of a long day run when the first request
+    arrives, over either door; their prompts are not computed.  An appliance
+    that was not told to believe such prompts refuses them by name, and one
+    with keys does not start."""
+    lengths = [(1000, 200)] * 4
+    for door in ("h3", "http1"):
+        with Appliance(BIN, {"api.warm_start": 1}) as a, counts(lengths) as f:
+            s = replay(a, f.name, "--door", door, "--rate", "100", "--warm", "12")
+            assert s["requests"] == s["done"] == 4 and s["tokens"] == 800, s
+            held = a.total("tandem_kv_held_tokens_total")
+            assert 12 * 936 <= held <= 12 * 1200, held
+            # all that ran: four prompts, what no whole page holds of twelve, and every output
+            ran = a.total("tandem_iteration_tokens_sum")
+            assert 4 * 1199 <= ran <= 4 * 1200 + 12 * (64 + 200), ran
+    with Appliance(BIN, NO_PORT) as a, counts(lengths) as f:
+        r = a.ctl("replay", "--trace", f.name, "--door", "http1", "--rate", "1", "--warm", "2", check=False)
+        assert r.returncode == 1 and "unsupported_parameter" in r.stderr, r
+        assert a.total("tandem_kv_held_tokens_total") == 0
+
+
 def bad_words_are_named():
     """A replay that cannot run says why in one line, before anything is sent."""
     with Appliance(BIN, NO_PORT) as a, counts([(5, 5)] * 3) as f:
