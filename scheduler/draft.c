@@ -338,4 +338,5 @@ void tdm_draft_make(tdm_sched_t *s, tdm_draft_t *d) {
     draft_decodes(s, d);
     draft_bounds(s, d);
     draft_prefill(s, d);
+    if (d->cap == TDM_CAP_time_limit && s->is_throttled) d->cap = TDM_CAP_power;
 }

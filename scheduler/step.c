@@ -346,6 +346,10 @@ void tdm_sched_clock_ratio(tdm_sched_t *s, double ratio) {
     s->clock_ratio = ratio > 0.1 ? TDM_MIN(ratio, 10.0) : 0.1;
 }
 
+void tdm_sched_throttled(tdm_sched_t *s, int is_throttled) {
+    s->is_throttled = is_throttled != 0;
+}
+
 void tdm_sched_live_set(tdm_sched_t *s, const tdm_sched_live_t *live) {
     for (uint32_t i = 0; i < TDM_TENANT_MAX; i++)
         if (!(s->live.tenant[i].token_per_s > 0.0)) /* a new bucket is full */

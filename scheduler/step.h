@@ -105,6 +105,11 @@ void tdm_sched_executor_fault(tdm_sched_t *s, int64_t now_ns, tdm_reason_t reaso
    kernel is not.  1 until it is called. */
 void tdm_sched_clock_ratio(tdm_sched_t *s, double ratio);
 
+/* tdm_sched_throttled tells whether the device holds its clock down for
+   power or heat: prefill that the time limit ends meanwhile is ended by
+   TDM_CAP_power.  0 until it is called. */
+void tdm_sched_throttled(tdm_sched_t *s, int is_throttled);
+
 /* tdm_sched_live_set replaces the live configuration (already checked by
    tdm_sched_live_check) from the next call on. */
 void tdm_sched_live_set(tdm_sched_t *s, const tdm_sched_live_t *live);

@@ -106,9 +106,10 @@ struct tdm_sched {
     tdm_tape_t tape;
     tdm_predict_t predict;
     tdm_cap_t cap;
-    double clock_ratio; /* the device's clock over the profile's */
-    int64_t end_ns;     /* when the last iteration of this life ended, 0: none yet */
-    double fill_tok;    /* recent prefill tokens and the time they took */
+    double clock_ratio;    /* the device's clock over the profile's */
+    uint32_t is_throttled; /* the device's clock is held down for power or heat */
+    int64_t end_ns;        /* when the last iteration of this life ended, 0: none yet */
+    double fill_tok;       /* recent prefill tokens and the time they took */
     double fill_ns;
     double drain_ns; /* recent busy time, and what became free in it */
     double drain_pages;

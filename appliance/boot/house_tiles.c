@@ -317,6 +317,7 @@ static void sched_config(tdm_house_t *h, tdm_sched_sizes_t *sizes, tdm_sched_liv
         .exec_bell = &h->channel.exec_bell,
         .block = h->wires.block[TDM_BLOCK_SCHED],
         .flight = tdm_house_flight_ring(h, 0),
+        .board = h->sizing.backend == TDM_EXEC_BACKEND_CPU ? NULL : &h->channel.head->board,
     };
     for (uint32_t k = 0; k < h->wires.api_cnt; k++) w->events[k] = &h->wires.events[k];
     for (uint32_t i = 0; i < TDM_CHANNEL_DEPTH; i++) {

@@ -79,7 +79,52 @@ static void beat(tdm_mgmt_t *m, int64_t now_ns) {
     if (said) m->is_withheld = said < 0;
 }
 
-static void publish(tdm_mgmt_t *m) {
+/* publish_board copies what the driver tells of the GPU: words that it
+   does not tell, or told too long ago, are absent. */
+static void publish_board(tdm_block_t *b, const tdm_board_t *board, int64_t now_ns) {
+    static const struct {
+        tdm_metric_t metric;
+        uint32_t idx;
+        tdm_board_word_t word;
+    } row[] = {
+        {TDM_METRIC_gpu_sm_active_ratio, 0, TDM_BOARD_SM_ACTIVE_PPM},
+        {TDM_METRIC_gpu_sm_occupancy_ratio, 0, TDM_BOARD_OCCUPANCY_PPM},
+        {TDM_METRIC_gpu_tensor_active_ratio, 0, TDM_BOARD_TENSOR_PPM},
+        {TDM_METRIC_gpu_dram_bandwidth_ratio, 0, TDM_BOARD_DRAM_PPM},
+        {TDM_METRIC_gpu_power_watts, TDM_LABEL_POWER_instant_max, TDM_BOARD_POWER_MAX_MW},
+        {TDM_METRIC_gpu_power_watts, TDM_LABEL_POWER_average, TDM_BOARD_POWER_AVERAGE_MW},
+        {TDM_METRIC_gpu_power_limit_watts, 0, TDM_BOARD_POWER_LIMIT_MW},
+        {TDM_METRIC_gpu_energy_joules_total, 0, TDM_BOARD_ENERGY_MJ},
+        {TDM_METRIC_gpu_throttle_seconds_total, TDM_LABEL_THROTTLE_power,
+         TDM_BOARD_THROTTLE_POWER_NS},
+        {TDM_METRIC_gpu_throttle_seconds_total, TDM_LABEL_THROTTLE_thermal,
+         TDM_BOARD_THROTTLE_THERMAL_NS},
+        {TDM_METRIC_gpu_throttle_seconds_total, TDM_LABEL_THROTTLE_hardware,
+         TDM_BOARD_THROTTLE_HARDWARE_NS},
+        {TDM_METRIC_gpu_throttle_seconds_total, TDM_LABEL_THROTTLE_sync,
+         TDM_BOARD_THROTTLE_SYNC_NS},
+        {TDM_METRIC_gpu_temperature_celsius, 0, TDM_BOARD_TEMPERATURE_C},
+        {TDM_METRIC_gpu_memory_bytes, TDM_LABEL_DEVICE_MEMORY_total, TDM_BOARD_MEMORY_TOTAL_SZ},
+        {TDM_METRIC_gpu_memory_bytes, TDM_LABEL_DEVICE_MEMORY_used, TDM_BOARD_MEMORY_USED_SZ},
+        {TDM_METRIC_gpu_memory_bytes, TDM_LABEL_DEVICE_MEMORY_free, TDM_BOARD_MEMORY_FREE_SZ},
+        {TDM_METRIC_gpu_ecc_errors_total, TDM_LABEL_ECC_corrected, TDM_BOARD_ECC_CORRECTED},
+        {TDM_METRIC_gpu_ecc_errors_total, TDM_LABEL_ECC_uncorrected, TDM_BOARD_ECC_UNCORRECTED},
+        {TDM_METRIC_gpu_xid_errors_total, 0, TDM_BOARD_XID_CNT},
+        {TDM_METRIC_gpu_xid_last, 0, TDM_BOARD_XID_LAST},
+        {TDM_METRIC_gpu_lost, 0, TDM_BOARD_LOST},
+    };
+    for (uint32_t i = 0; i < TDM_COUNT_OF(row); i++)
+        tdm_tell(b, row[i].metric, row[i].idx, tdm_board_raw(board, row[i].word, now_ns));
+    static const tdm_board_word_t clock[TDM_LABEL_CNT_CLOCK] = {TDM_BOARD_SM_CLOCK_MHZ,
+                                                                TDM_BOARD_MEMORY_CLOCK_MHZ};
+    for (uint32_t i = 0; i < TDM_LABEL_CNT_CLOCK; i++) {
+        uint64_t mhz;
+        int is_told = tdm_board_get(board, clock[i], now_ns, &mhz);
+        tdm_tell(b, TDM_METRIC_gpu_clock_hertz, i, is_told ? mhz * 1000000u + 1u : 0u);
+    }
+}
+
+static void publish(tdm_mgmt_t *m, int64_t now_ns) {
     tdm_block_t *b = m->wires->block[TDM_BLOCK_MGMT];
     uint32_t refused = tdm_load_relaxed(&m->vitals->refusal);
     tdm_block_begin(b);
@@ -105,6 +150,7 @@ static void publish(tdm_mgmt_t *m) {
     tdm_gauge_set(b, TDM_METRIC_hugepages, TDM_LABEL_HUGEPAGE_total, total);
     tdm_gauge_set(b, TDM_METRIC_hugepages, TDM_LABEL_HUGEPAGE_free, avail);
     const tdm_channel_t *c = m->supervisor->channel;
+    publish_board(b, &c->head->board, now_ns);
     tdm_wires_publish(m->wires, c->plans, c->results);
     tdm_block_end(b);
 }
@@ -119,7 +165,7 @@ uint32_t tdm_mgmt_poll(void *ctx, int64_t now_ns) {
     }
     if (now_ns >= m->publish_ns) {
         m->publish_ns = now_ns + PUBLISH_NS;
-        publish(m);
+        publish(m, now_ns);
     }
     return work;
 }

@@ -71,7 +71,7 @@ static const view_t view[] = {
      {"tandem_request", "tandem_queue_", "tandem_tokens_", "tandem_refusals_", "tandem_ttft_",
       "tandem_e2e_"}},
     {"flight", "/status", {"flight"}, {"tandem_flight_"}},
-    {"gpu", "/status", {"tandem", "gpu", "time"}, {"tandem_executor_", "tandem_gpu_"}},
+    {"gpu", "/status", {"tandem", "gpu", "board", "time"}, {"tandem_executor_", "tandem_gpu_"}},
     {"power", "/status", {"power"}, {"tandem_executor_sm_clock_", "tandem_gpu_"}},
     {"slowest", "/api/v1/requests", {"requests"}, {NULL}},
     {"changes", "/api/v1/changes", {NULL}, {"tandem_config_", "tandem_control_"}},

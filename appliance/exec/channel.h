@@ -23,6 +23,7 @@
    sides see one epoch, the executor's life: the supervisor formats the
    lanes anew while nobody is attached. */
 
+#include "appliance/abi/board.h"
 #include "appliance/abi/plan.h"
 #include "appliance/abi/result.h"
 #include "appliance/base/arena.h"
@@ -67,6 +68,8 @@ typedef struct tdm_channel_head {
     uint32_t sm_cnt;
     char isa[16];
     char error[240]; /* final when state is FAILED */
+
+    tdm_board_t board; /* written by the executor's sampler; goes on over lives */
 
     uint32_t exec_asleep TDM_ALIGNED(TDM_CACHE_LINE);
     uint32_t sched_asleep TDM_ALIGNED(TDM_CACHE_LINE);

@@ -11,11 +11,13 @@
 
 #include "appliance/abi/dummy.h"
 #include "appliance/base/atomic.h"
+#include "appliance/base/clock.h"
 #include "appliance/base/log.h"
 #include "appliance/exec/worker.h"
 #include "appliance/model/model.h"
 #ifdef TDM_HAS_CUDA
 #include "kernels/cuda/probe.h"
+#include "telemetry/gpu/sampler.h"
 #endif
 
 #include <signal.h>
@@ -61,6 +63,30 @@ static tdm_status_t make_cuda(tdm_channel_t *c, tdm_exec_spec_t *spec, tdm_backe
     return st;
 }
 
+static tdm_sampler_t sampler;
+
+/* watch_board lets the board be looked at from now to unwatch_board; what
+   the driver does not tell is not shown, and nothing depends on it. */
+static void watch_board(tdm_channel_t *c) {
+    char bus[32];
+    tdm_error_t err = {0};
+    if (tdm_cuda_bus(bus, sizeof bus) != 0) return;
+    tdm_status_t st =
+        tdm_sampler_open(&sampler, &c->head->board, NULL, bus, tdm_clock_now_ns(), &err);
+    if (st == TDM_OK) st = tdm_sampler_start(&sampler, &err);
+    if (st != TDM_OK) tdm_log(TDM_LOG_WARN, "exec", "the GPU's board tells nothing: %s", err.text);
+}
+
+/* unwatch_board takes a last look: an Xid may be what ended this life. */
+static void unwatch_board(void) {
+    tdm_sampler_close(&sampler);
+}
+
+/* is_board_lost: why the backend failed, where the driver knows. */
+static int is_board_lost(void) {
+    return tdm_sampler_is_lost(&sampler);
+}
+
 static int print_device(void) {
     tdm_cuda_probe_t probe;
     const char *why;
@@ -78,6 +104,14 @@ static tdm_status_t make_cuda(tdm_channel_t *c, tdm_exec_spec_t *spec, tdm_backe
     *out = NULL;
     return tdm_error_set(err, TDM_ERR_UNSUPPORTED,
                          "exec.backend=cuda: this build has no CUDA backend (nvcc was not found)");
+}
+
+static void watch_board(tdm_channel_t *c) {
+    (void)c;
+}
+static void unwatch_board(void) {}
+static int is_board_lost(void) {
+    return 0;
 }
 
 static int print_device(void) {
@@ -100,16 +134,21 @@ static int serve(tdm_channel_t *c) {
     tdm_model_t *model = NULL; /* of the CPU, whose backend borrows the weights */
     tdm_backend_t *backend = NULL;
     tdm_exec_spec_t spec = c->head->spec;
+    if (spec.backend == TDM_EXEC_BACKEND_CUDA) watch_board(c);
     tdm_status_t st = spec.backend == TDM_EXEC_BACKEND_CPU
                           ? make_cpu(c, &spec, &model, &backend, &err)
                           : make_cuda(c, &spec, &backend, &err);
     if (st != TDM_OK) {
+        unwatch_board();
+        if (is_board_lost())
+            (void)tdm_error_set(&err, st, "the driver says that the GPU is lost or wants a reset");
         tdm_worker_fail(c, &err);
         tdm_model_close(model);
         return 1;
     }
     st = tdm_worker_run(c, backend, (tdm_poll_mode_t)spec.poll_mode, NULL, &err);
     if (st != TDM_OK) tdm_log(TDM_LOG_ERROR, "exec", "%s", err.text);
+    unwatch_board();
     tdm_backend_destroy(backend);
     tdm_model_close(model);
     return 3;

@@ -43,3 +43,10 @@ int tdm_cuda_probe(tdm_cuda_probe_t *probe, const char **why) {
     *why = cudaGetErrorString(e);
     return (int)e;
 }
+
+int tdm_cuda_bus(char *bus, int bus_sz) {
+    int device = 0;
+    cudaError_t e = cudaGetDevice(&device);
+    if (e == cudaSuccess) e = cudaDeviceGetPCIBusId(bus, bus_sz, device);
+    return (int)e;
+}

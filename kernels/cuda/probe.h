@@ -20,6 +20,10 @@ typedef struct tdm_cuda_probe {
    kernel on it.  0, or a cudaError_t whose text is *why. */
 int tdm_cuda_probe(tdm_cuda_probe_t *probe, const char **why);
 
+/* tdm_cuda_bus writes the PCI address of the current device, as
+   "0000:1b:00.0".  0, or a cudaError_t. */
+int tdm_cuda_bus(char *bus, int bus_sz);
+
 TDM_END_DECLS
 
 #endif /* TDM_KERNELS_CUDA_PROBE_H */

@@ -4,6 +4,17 @@
 
 #include "scheduler/tile/tile_private.h"
 
+/* device fills what the board tells: the iteration's energy is the power
+   of the last look, at most 50 ms ago, for the time that it took. */
+static void device(const tdm_sched_tile_t *t, tdm_flight_iteration_t *f) {
+    uint64_t mhz = 0, mw = 0;
+    if (!t->w.board) return;
+    if (!f->clock_mhz && tdm_board_get(t->w.board, TDM_BOARD_SM_CLOCK_MHZ, t->now_ns, &mhz))
+        f->clock_mhz = (uint32_t)mhz;
+    if (f->end_ns > f->start_ns && tdm_board_get(t->w.board, TDM_BOARD_POWER_MW, t->now_ns, &mw))
+        f->energy_uj = mw * (uint64_t)(f->end_ns - f->start_ns) / 1000000u;
+}
+
 void tdm_sched_tile_note(tdm_sched_tile_t *t, uint32_t slot) {
     const tdm_result_t *r = t->w.result[slot];
     tdm_flight_iteration_t *f = &t->noted[slot];
@@ -27,6 +38,7 @@ void tdm_sched_tile_note(tdm_sched_tile_t *t, uint32_t slot) {
         f->vcta_executed[k] = r->vcta_executed[k];
         f->vcta_ns[k] = r->vcta_ns[k];
     }
+    device(t, f);
 }
 
 /* found gives what was noted of an iteration; zeros where it was lost. */

@@ -29,6 +29,7 @@
    Threads: poll and next_ns from the tile's thread; drain_set, live_set
    and the readings from any one other thread. */
 
+#include "appliance/abi/board.h"
 #include "appliance/abi/life.h"
 #include "appliance/ring/ring.h"
 #include "scheduler/check.h"
@@ -54,6 +55,7 @@ typedef struct tdm_sched_tile_wires {
     const tdm_result_t *result[TDM_SCHED_TILE_SLOT_MAX]; /* [depth] in shared memory */
     tdm_block_t *block;                                  /* this tile's own; NULL: no telemetry */
     tdm_flight_ring_t *flight; /* of iterations, this tile's own; NULL: none */
+    const tdm_board_t *board;  /* what the GPU's driver tells; NULL: no GPU */
 } tdm_sched_tile_wires_t;
 
 /* tdm_sched_tile_footprint gives the bytes create needs, the scheduler

@@ -111,6 +111,15 @@ static uint32_t take_results(tdm_sched_tile_t *t) {
     return cnt;
 }
 
+/* take_board hears whether the device is held back. */
+static void take_board(tdm_sched_tile_t *t) {
+    uint64_t bits = 0;
+    if (!t->w.board) return;
+    (void)tdm_board_get(t->w.board, TDM_BOARD_THROTTLE, t->now_ns, &bits);
+    tdm_sched_throttled(t->core,
+                        bits & (TDM_THROTTLE_POWER | TDM_THROTTLE_THERMAL | TDM_THROTTLE_HARDWARE));
+}
+
 static uint32_t free_slot(const tdm_sched_tile_t *t) {
     uint32_t slot = 0;
     while (slot < t->sizes.depth && (t->slot_busy >> slot & 1u)) slot++;
@@ -176,6 +185,7 @@ static void give_records(tdm_sched_tile_t *t) {
 uint32_t tdm_sched_tile_poll(tdm_sched_tile_t *t, int64_t now_ns) {
     t->now_ns = now_ns;
     uint32_t work = take_life(t) + take_orders(t) + take_requests(t) + take_results(t);
+    take_board(t);
     work += make_plans(t) + watch(t) + give_events(t);
     give_records(t);
     const tdm_sched_stats_t *stats = tdm_sched_stats(t->core);

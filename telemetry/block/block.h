@@ -29,7 +29,8 @@
 
    Ownership: the caller gives memory and frees it.  Exactly one thread
    writes a block.  Blocks live as long as the exporter may read them.
-   Limits: fixed size, all series there from the start with 0; nothing
+   Limits: fixed size, all series there from the start with 0 but those
+   that a device may not tell (TDM_STORED_TOLD_ONE and on); nothing
    allocates, divides or logs.  A series index outside its metric is a
    broken caller: caught in dev builds, otherwise counted nowhere. */
 
@@ -49,8 +50,13 @@ typedef enum tdm_metric_kind {
 
 typedef enum tdm_metric_stored {
     TDM_STORED_ONE,
-    TDM_STORED_NS,  /* nanoseconds, shown in seconds */
-    TDM_STORED_PPM, /* millionths, shown as a ratio */
+    TDM_STORED_NS,       /* nanoseconds, shown in seconds */
+    TDM_STORED_PPM,      /* millionths, shown as a ratio */
+    TDM_STORED_TOLD_ONE, /* from here on: value + 1, 0: not told, the series is absent */
+    TDM_STORED_TOLD_NS,
+    TDM_STORED_TOLD_PPM,
+    TDM_STORED_TOLD_MILLI, /* thousandths */
+    TDM_STORED_CNT
 } tdm_metric_stored_t;
 
 typedef enum tdm_metric_merge { TDM_MERGE_SUM, TDM_MERGE_MAX } tdm_metric_merge_t;
@@ -72,6 +78,17 @@ typedef struct tdm_metric_row {
 } tdm_metric_row_t;
 
 extern const tdm_metric_row_t tdm_metric_row[TDM_METRIC_CNT];
+
+/* tdm_metric_digits: decimal places between a word and what is shown. */
+static inline uint32_t tdm_metric_digits(const tdm_metric_row_t *row) {
+    static const uint8_t digits[TDM_STORED_CNT] = {0, 9, 6, 0, 9, 6, 3};
+    return digits[row->stored];
+}
+
+/* tdm_metric_is_told: words are value + 1, or 0 for what is not told. */
+static inline int tdm_metric_is_told(const tdm_metric_row_t *row) {
+    return row->stored >= TDM_STORED_TOLD_ONE;
+}
 
 /* The layout of a block: one array per metric, in the order of
    metrics.def.  A histogram series is bound_cnt + 1 buckets and the sum. */
@@ -166,6 +183,14 @@ static inline void tdm_gauge_set(tdm_block_t *block, tdm_metric_t metric, uint32
                                  uint64_t value) {
     uint64_t *w = tdm_block_word(block, metric, idx);
     if (w) tdm_word_put(w, value);
+}
+
+/* tdm_tell copies a word of a metric that a device may not tell: 0, or the
+   value + 1 (tdm_metric_is_told). */
+static inline void tdm_tell(tdm_block_t *block, tdm_metric_t metric, uint32_t idx, uint64_t raw) {
+    TDM_DCHECK(tdm_metric_is_told(&tdm_metric_row[metric]));
+    uint64_t *w = tdm_block_word(block, metric, idx);
+    if (w) tdm_word_put(w, raw);
 }
 
 /* tdm_observe puts one value, in the stored unit, into its bucket (the

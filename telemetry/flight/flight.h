@@ -63,8 +63,8 @@ typedef struct tdm_flight_iteration {
     uint64_t vcta_ns[TDM_KIND_CNT]; /* SM time inside them */
     uint64_t colocated_ns;          /* SM time while both kinds ran */
     uint64_t kv_cnt;                /* KV tokens that decodes read */
-    uint64_t energy_uj;             /* 0: the device does not tell */
-    uint32_t clock_mhz;             /* 0: the device does not tell */
+    uint64_t energy_uj;             /* board power at its end, times its time; 0: not told */
+    uint32_t clock_mhz;             /* of the SMs, measured inside attention or told; 0: neither */
     uint32_t quantile_ppm;          /* actual over predicted time that the cap allowed for */
     uint32_t epoch;                 /* executor life */
     uint32_t revision;              /* of the live configuration */

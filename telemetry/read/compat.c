@@ -80,9 +80,7 @@ static const row_t table[] = {
 };
 
 static uint32_t digits_of(tdm_metric_t metric) {
-    static const uint32_t digits[] = {
-        [TDM_STORED_ONE] = 0, [TDM_STORED_NS] = 9, [TDM_STORED_PPM] = 6};
-    return digits[tdm_metric_row[metric].stored];
+    return tdm_metric_digits(&tdm_metric_row[metric]);
 }
 
 /* sum_of adds the series of a metric whose index in set is in mask. */

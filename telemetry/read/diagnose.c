@@ -20,6 +20,7 @@
 #define MISSED_SHARE   0.01
 #define PREDICTION_PPM 1500000u
 #define OBSERVED_MIN   20u
+#define HELD_SHARE     0.5
 #define CLOCK_SHARE    0.85 /* of the highest seen; boost clocks of one load differ by a tenth */
 
 typedef struct list {
@@ -56,6 +57,16 @@ static uint64_t now(const list_t *l, tdm_metric_t metric, uint32_t idx) {
 
 static uint64_t grown(const list_t *l, tdm_metric_t metric, uint32_t idx) {
     return now(l, metric, idx) - (l->before ? tdm_snapshot_value(l->before, metric, idx) : 0);
+}
+
+/* told_growth of what a device may not tell: 0 unless both moments have it,
+   as it counts from another start than ours. */
+static uint64_t told_growth(const list_t *l, tdm_metric_t metric, uint32_t idx) {
+    uint64_t from, to;
+    if (!l->before || !tdm_snapshot_told(l->before, metric, idx, &from) ||
+        !tdm_snapshot_told(l->after, metric, idx, &to))
+        return 0;
+    return to > from ? to - from : 0;
 }
 
 static double share(uint64_t part, uint64_t whole) {
@@ -156,9 +167,37 @@ static void predictions(list_t *l) {
              (double)median / 1e6);
 }
 
-/* power: a device that is held back says so by its clock alone, as NVML's
-   limits are not asked for. */
+/* board: errors of the GPU that its driver reported. */
+static void board(list_t *l) {
+    uint64_t xids = told_growth(l, TDM_METRIC_gpu_xid_errors_total, 0);
+    uint64_t ecc = told_growth(l, TDM_METRIC_gpu_ecc_errors_total, TDM_LABEL_ECC_uncorrected);
+    if (now(l, TDM_METRIC_gpu_lost, 0))
+        find(l, TDM_GRAVITY_CRITICAL, "gpu",
+             "the driver says that the GPU is gone or wants a reset: no executor can start on it");
+    if (ecc)
+        find(l, TDM_GRAVITY_CRITICAL, "ecc",
+             "%" PRIu64 " uncorrected memory errors of the GPU: see the driver's log", ecc);
+    if (xids)
+        find(l, TDM_GRAVITY_WARNING, "xid",
+             "%" PRIu64 " errors of the GPU, the last one Xid %" PRIu64, xids,
+             now(l, TDM_METRIC_gpu_xid_last, 0));
+}
+
+/* power: a device that is held back; the driver says why, else its clock
+   alone tells. */
 static void power(list_t *l) {
+    tdm_metric_t held = TDM_METRIC_gpu_throttle_seconds_total;
+    int64_t window_ns = l->before ? l->after->at_ns - l->before->at_ns : 0;
+    for (uint32_t i = 0; i < TDM_LABEL_CNT_THROTTLE; i++) {
+        uint64_t ns = told_growth(l, held, i),
+                 w = now(l, TDM_METRIC_gpu_power_limit_watts, 0) / 1000;
+        if (window_ns <= 0 || (double)ns < HELD_SHARE * (double)window_ns) continue;
+        find(l, TDM_GRAVITY_WARNING, "power",
+             "the GPU's clocks were held down for %.0f %% of the time, cause %s; its power limit "
+             "is %" PRIu64 " W",
+             100.0 * (double)ns / (double)window_ns, tdm_label_value(TDM_SET_THROTTLE, i), w);
+        return;
+    }
     double hz = (double)now(l, TDM_METRIC_executor_sm_clock_hertz, 0);
     double max_hz = (double)now(l, TDM_METRIC_executor_sm_clock_max_hertz, 0);
     if (max_hz <= 0 || hz >= CLOCK_SHARE * max_hz) return;
@@ -228,6 +267,7 @@ uint32_t tdm_diagnose(const tdm_snapshot_t *before, const tdm_snapshot_t *after,
     rings(&l);
     drops(&l);
     fallbacks(&l);
+    board(&l);
     power(&l);
     predictions(&l);
     pages(&l);

@@ -5,12 +5,6 @@
 
 #include <string.h>
 
-static uint32_t digits_of(const tdm_metric_row_t *row) {
-    static const uint32_t digits[] = {
-        [TDM_STORED_ONE] = 0, [TDM_STORED_NS] = 9, [TDM_STORED_PPM] = 6};
-    return digits[row->stored];
-}
-
 /* family_sz is the length of the family's name: a counter's name without
    _total and an info's without _info where the format is OpenMetrics. */
 static size_t family_sz(const tdm_metric_row_t *row, tdm_metrics_format_t format) {
@@ -66,7 +60,7 @@ static void series_labels(tdm_text_t *t, const tdm_metric_row_t *row, uint32_t i
         tdm_text_str(t, sep);
         tdm_text_str(t, "le=\"");
         if (le_is == 1)
-            tdm_text_fixed(t, le, digits_of(row), 1);
+            tdm_text_fixed(t, le, tdm_metric_digits(row), 1);
         else
             tdm_text_str(t, "+Inf");
         tdm_text_str(t, "\"");
@@ -97,7 +91,7 @@ static void histogram(tdm_text_t *t, const tdm_metric_row_t *row, const uint64_t
         tdm_text_u64(t, cnt);
         tdm_text_str(t, "\n");
     }
-    sample(t, row, "_sum", idx, w[row->bound_cnt + 1], digits_of(row));
+    sample(t, row, "_sum", idx, w[row->bound_cnt + 1], tdm_metric_digits(row));
     sample(t, row, "_count", idx, cnt, 0);
 }
 
@@ -126,8 +120,10 @@ tdm_status_t tdm_render_metrics(const tdm_snapshot_t *s, tdm_metrics_format_t fo
             const uint64_t *w = &s->word[row->word_off + i * row->series_words];
             if (row->kind == TDM_METRIC_IS_HISTOGRAM)
                 histogram(&t, row, w, i);
-            else
-                sample(&t, row, "", i, *w, digits_of(row));
+            else if (!tdm_metric_is_told(row))
+                sample(&t, row, "", i, *w, tdm_metric_digits(row));
+            else if (*w)
+                sample(&t, row, "", i, *w - 1, tdm_metric_digits(row));
         }
     }
     if (format == TDM_METRICS_OPENMETRICS) tdm_text_str(&t, "# EOF\n");

@@ -42,8 +42,16 @@ uint32_t tdm_snapshot_take(tdm_snapshot_t *out, const tdm_block_t *const *block,
 }
 
 uint64_t tdm_snapshot_value(const tdm_snapshot_t *s, tdm_metric_t metric, uint32_t idx) {
+    uint64_t value;
+    return tdm_snapshot_told(s, metric, idx, &value) ? value : 0;
+}
+
+int tdm_snapshot_told(const tdm_snapshot_t *s, tdm_metric_t metric, uint32_t idx, uint64_t *value) {
     const tdm_metric_row_t *row = &tdm_metric_row[metric];
-    return idx < row->series_cnt ? s->word[row->word_off + idx * row->series_words] : 0;
+    if (idx >= row->series_cnt) return 0;
+    uint64_t word = s->word[row->word_off + idx * row->series_words];
+    *value = tdm_metric_is_told(row) && word ? word - 1 : word;
+    return !tdm_metric_is_told(row) || word;
 }
 
 uint64_t tdm_snapshot_total(const tdm_snapshot_t *s, tdm_metric_t metric) {
@@ -51,6 +59,7 @@ uint64_t tdm_snapshot_total(const tdm_snapshot_t *s, tdm_metric_t metric) {
     int is_histogram = row->kind == TDM_METRIC_IS_HISTOGRAM;
     uint32_t words = is_histogram ? row->bound_cnt + 1 : 1;
     uint64_t total = 0;
+    TDM_DCHECK(!tdm_metric_is_told(row));
     for (uint32_t i = 0; i < row->series_cnt; i++)
         for (uint32_t w = 0; w < words; w++)
             total += s->word[row->word_off + i * row->series_words + w];

@@ -34,10 +34,13 @@ uint32_t tdm_snapshot_take(tdm_snapshot_t *out, const tdm_block_t *const *block,
                            int64_t now_ns);
 
 /* tdm_snapshot_value is one counter or gauge in its stored unit; 0 where
-   idx is outside. */
+   idx is outside or a device did not tell. */
 uint64_t tdm_snapshot_value(const tdm_snapshot_t *s, tdm_metric_t metric, uint32_t idx);
 
-/* tdm_snapshot_total adds all series of a counter, or all observations of
+/* tdm_snapshot_told gives the same and 1, or 0 where there is no value. */
+int tdm_snapshot_told(const tdm_snapshot_t *s, tdm_metric_t metric, uint32_t idx, uint64_t *value);
+
+/* tdm_snapshot_total adds all series of a counter that is always told, or all observations of
    all series of a histogram. */
 uint64_t tdm_snapshot_total(const tdm_snapshot_t *s, tdm_metric_t metric);
 

@@ -234,6 +234,54 @@ static void or_null(page_t *p, const char *key, uint64_t v, uint32_t digits) {
         tdm_json_raw(&p->json, key, "null");
 }
 
+/* told writes a metric that a device may not tell, in units of 10^digits
+   stored ones; null where it does not. */
+static void told(page_t *p, const char *key, tdm_metric_t metric, uint32_t idx, uint32_t digits) {
+    uint64_t v;
+    if (tdm_snapshot_told(p->s, metric, idx, &v))
+        tdm_json_fixed(&p->json, key, v, digits);
+    else
+        tdm_json_raw(&p->json, key, "null");
+}
+
+/* board: what the driver tells of the GPU apart from iterations. */
+static void board(page_t *p) {
+    tdm_metric_t m = TDM_METRIC_gpu_memory_bytes, ecc = TDM_METRIC_gpu_ecc_errors_total;
+    open(p, "board");
+    told(p, "sm_active", TDM_METRIC_gpu_sm_active_ratio, 0, 6);
+    told(p, "occupancy", TDM_METRIC_gpu_sm_occupancy_ratio, 0, 6);
+    told(p, "tensor", TDM_METRIC_gpu_tensor_active_ratio, 0, 6);
+    told(p, "dram", TDM_METRIC_gpu_dram_bandwidth_ratio, 0, 6);
+    told(p, "temperature_c", TDM_METRIC_gpu_temperature_celsius, 0, 0);
+    told(p, "memory_total_bytes", m, TDM_LABEL_DEVICE_MEMORY_total, 0);
+    told(p, "memory_used_bytes", m, TDM_LABEL_DEVICE_MEMORY_used, 0);
+    told(p, "ecc_corrected", ecc, TDM_LABEL_ECC_corrected, 0);
+    told(p, "ecc_uncorrected", ecc, TDM_LABEL_ECC_uncorrected, 0);
+    told(p, "xid_errors", TDM_METRIC_gpu_xid_errors_total, 0, 0);
+    told(p, "xid_last", TDM_METRIC_gpu_xid_last, 0, 0);
+    told(p, "lost", TDM_METRIC_gpu_lost, 0, 0);
+    close(p);
+}
+
+static void power(page_t *p) {
+    tdm_metric_t watts = TDM_METRIC_gpu_power_watts, held = TDM_METRIC_gpu_throttle_seconds_total;
+    open(p, "power");
+    or_null(p, "sm_clock_mhz", value(p, TDM_METRIC_executor_sm_clock_hertz, 0), 6);
+    or_null(p, "sm_clock_max_mhz", value(p, TDM_METRIC_executor_sm_clock_max_hertz, 0), 6);
+    told(p, "board_sm_clock_mhz", TDM_METRIC_gpu_clock_hertz, TDM_LABEL_CLOCK_sm, 6);
+    told(p, "board_memory_clock_mhz", TDM_METRIC_gpu_clock_hertz, TDM_LABEL_CLOCK_memory, 6);
+    told(p, "instant_max_w", watts, TDM_LABEL_POWER_instant_max, 3);
+    told(p, "average_w", watts, TDM_LABEL_POWER_average, 3);
+    told(p, "limit_w", TDM_METRIC_gpu_power_limit_watts, 0, 3);
+    told(p, "energy_j", TDM_METRIC_gpu_energy_joules_total, 0, 3);
+    for (uint32_t i = 0; i < TDM_LABEL_CNT_THROTTLE; i++) {
+        static const char *const key[TDM_LABEL_CNT_THROTTLE] = {
+            "held_by_power_s", "held_by_heat_s", "held_by_hardware_s", "held_by_sync_s"};
+        told(p, key[i], held, i, 9);
+    }
+    close(p);
+}
+
 static void gpu(page_t *p) {
     tdm_metric_t bytes = TDM_METRIC_arena_bytes, m = TDM_METRIC_vcta_seconds_total;
     open(p, "gpu");
@@ -243,10 +291,8 @@ static void gpu(page_t *p) {
     in_s(p, "sm_prefill_s", value(p, m, TDM_LABEL_OP_prefill));
     in_s(p, "sm_decode_s", value(p, m, TDM_LABEL_OP_decode));
     close(p);
-    open(p, "power");
-    or_null(p, "sm_clock_mhz", value(p, TDM_METRIC_executor_sm_clock_hertz, 0), 6);
-    or_null(p, "sm_clock_max_mhz", value(p, TDM_METRIC_executor_sm_clock_max_hertz, 0), 6);
-    close(p);
+    board(p);
+    power(p);
 }
 
 tdm_status_t tdm_status_json(const tdm_status_span_t *span, int64_t start_ns,

@@ -129,6 +129,22 @@ static void the_time_limit_cuts_prefill_and_not_decodes(void **state) {
     }
 }
 
+static void a_limit_under_a_power_cap_is_told_apart(void **state) {
+    (void)state;
+    w.live.class_of[0].gap_ns = 10 * TDM_NS_PER_MS;
+    tdm_sched_live_set(w.sched, &w.live);
+    decode_some(4, 100, 0);
+    ask(800, 2, 0);
+    for (int is_held = 1; is_held >= 0; is_held--) {
+        tdm_sched_throttled(w.sched, is_held);
+        world_turn(&w);
+        assert_int_equal(w.record.cap, is_held ? TDM_CAP_power : TDM_CAP_time_limit);
+    }
+    assert_int_equal(world_stats(&w)->reason[TDM_CAP_power], 1);
+    tdm_sched_throttled(w.sched, 1); /* what is no time limit keeps its name */
+    while (w.record.cap != TDM_CAP_no_work) world_turn(&w);
+}
+
 static void the_tightest_class_sets_the_limit(void **state) {
     (void)state;
     ask(20, 100, 3);
@@ -350,6 +366,7 @@ int main(void) {
         CASE(every_decode_is_in_every_plan),
         CASE(the_route_for_both_kinds_is_the_configured_one),
         CASE(the_time_limit_cuts_prefill_and_not_decodes),
+        CASE(a_limit_under_a_power_cap_is_told_apart),
         CASE(the_tightest_class_sets_the_limit),
         CASE(decodes_over_the_limit_stop_prefill_until_it_starves),
         CASE(a_tiny_limit_without_decodes_still_moves),

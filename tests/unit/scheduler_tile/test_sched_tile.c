@@ -469,6 +469,11 @@ static void every_iteration_is_in_the_flight_recorder(void **state) {
     tdm_flight_init(mem, &keep, "1", "m", 0, 0);
     tdm_flight_ring_t writer = tdm_flight_writer(mem, 0);
     wires.flight = &writer;
+    static tdm_board_t board;
+    board = (tdm_board_t){.look_ns = (uint64_t)now_ns};
+    tdm_board_put(&board, TDM_BOARD_POWER_MW, 500000);
+    tdm_board_put(&board, TDM_BOARD_SM_CLOCK_MHZ, 345); /* the measured one goes first */
+    wires.board = &board;
     tdm_error_t err = {0};
     live.route = TDM_ROUTE_SERIAL;
     assert_int_equal(tdm_sched_tile_create(own(tdm_sched_tile_footprint(&sizes)), &sizes, &live,
@@ -506,6 +511,7 @@ static void every_iteration_is_in_the_flight_recorder(void **state) {
         assert_int_equal(f.vcta_executed[0], 10);
         assert_int_equal(f.tile_row, 48);
         assert_int_equal(f.tile_key, 64);
+        assert_int_equal(f.energy_uj, 500000); /* 500 W for a millisecond */
         assert_int_equal(f.clock_mhz, 1755);
         if (f.prefill_cnt == 0 || f.decode_cnt == 0) continue;
         fallback_cnt++;

@@ -50,6 +50,13 @@ static uint32_t diagnose(void) {
     return tdm_diagnose(&before, &after, found);
 }
 
+/* again begins the next window with what stands now. */
+static void again(void) {
+    tdm_snapshot_take(&before, blocks, 1, 0);
+    for (uint32_t t = 0; t < TDM_LABEL_CNT_TILE; t++)
+        tdm_count(&block, TDM_METRIC_tile_seconds_total, turn(t, TDM_LABEL_TURN_idle), 10 * S);
+}
+
 static void only(const char *cause, tdm_gravity_t gravity, const char *text) {
     uint32_t n = diagnose();
     if (n != 1) fail_msg("%u findings, the first: %s", n, n ? found[0].text : "-");
@@ -83,6 +90,38 @@ static void a_power_cap_is_named(void **state) {
     assert_int_equal(diagnose(), 0); /* boost of another load */
     tdm_gauge_set(&block, TDM_METRIC_executor_sm_clock_hertz, 0, 1200 * MS);
     only("power", TDM_GRAVITY_WARNING, "run at 1200 MHz, 1980 MHz before: a power or thermal cap");
+}
+
+static void errors_of_the_gpu_are_named(void **state) {
+    (void)state;
+    tdm_metric_t ecc = TDM_METRIC_gpu_ecc_errors_total;
+    tdm_tell(&block, TDM_METRIC_gpu_xid_errors_total, 0, 1 + 3);
+    tdm_tell(&block, ecc, TDM_LABEL_ECC_uncorrected, 1 + 1);
+    assert_int_equal(diagnose(), 0); /* first told in this window: how old they are is not known */
+    again();
+    assert_int_equal(diagnose(), 0); /* and none since */
+    tdm_tell(&block, TDM_METRIC_gpu_xid_errors_total, 0, 1 + 5);
+    tdm_tell(&block, TDM_METRIC_gpu_xid_last, 0, 1 + 43);
+    only("xid", TDM_GRAVITY_WARNING, "2 errors of the GPU, the last one Xid 43");
+    again();
+    tdm_tell(&block, ecc, TDM_LABEL_ECC_uncorrected, 1 + 2);
+    only("ecc", TDM_GRAVITY_CRITICAL, "1 uncorrected memory errors of the GPU");
+    again();
+    tdm_tell(&block, TDM_METRIC_gpu_lost, 0, 1 + 1);
+    only("gpu", TDM_GRAVITY_CRITICAL, "gone or wants a reset");
+}
+
+static void clocks_that_are_held_down_are_named_with_the_cause(void **state) {
+    (void)state;
+    tdm_metric_t held = TDM_METRIC_gpu_throttle_seconds_total;
+    for (uint32_t i = 0; i < TDM_LABEL_CNT_THROTTLE; i++) tdm_tell(&block, held, i, 1);
+    tdm_tell(&block, TDM_METRIC_gpu_power_limit_watts, 0, 1 + 350000);
+    again();
+    tdm_tell(&block, held, TDM_LABEL_THROTTLE_power, 1 + 4 * S);
+    assert_int_equal(diagnose(), 0);
+    tdm_tell(&block, held, TDM_LABEL_THROTTLE_power, 1 + 8 * S);
+    only("power", TDM_GRAVITY_WARNING,
+         "held down for 80 % of the time, cause power; its power limit is 350 W");
 }
 
 static void an_unconfirmed_configuration_is_named(void **state) {
@@ -174,6 +213,8 @@ int main(void) {
         CASE(a_slow_tile_is_named),
         CASE(a_tile_without_rest_is_named),
         CASE(a_power_cap_is_named),
+        CASE(errors_of_the_gpu_are_named),
+        CASE(clocks_that_are_held_down_are_named_with_the_cause),
         CASE(an_unconfirmed_configuration_is_named),
         CASE(a_small_ring_is_named),
         CASE(a_fallback_storm_is_named_with_its_reason),

@@ -29,26 +29,27 @@ static void put_labels(FILE *f, const tdm_metric_row_t *row) {
 }
 
 static void put_bounds(FILE *f, const tdm_metric_row_t *row) {
-    static const double scale[] = {1, 1e9, 1e6};
+    static const double scale[] = {[0] = 1, [6] = 1e6, [9] = 1e9};
     for (uint32_t b = 0; b < row->bound_cnt; b++)
-        fprintf(f, "%s%g", b ? " " : "", (double)row->bound[b] / scale[row->stored]);
+        fprintf(f, "%s%g", b ? " " : "", (double)row->bound[b] / scale[tdm_metric_digits(row)]);
 }
 
 static void put_page(FILE *f) {
     static const char *const kind[] = {"counter", "gauge", "histogram", "info"};
-    fprintf(f,
-            "# Metrics\n\n"
-            "`GET /metrics` on the management port answers Prometheus text 0.0.4 or OpenMetrics "
-            "1.0.0, whichever `Accept` prefers.\n"
-            "`?set=native` has the families below, `?set=compat` the same numbers under vLLM's "
-            "names\n(`telemetry/read/compat.c`), `?set=all` and no query both. "
-            "Words that one thread writes together are\nread together, so identities such as "
-            "`requests_received_total` = `requests_total` + `requests_open` hold in\nevery scrape. "
-            "Promises (`sched.ttft_ms`, `sched.gap_ms`) are bucket bounds.\n"
-            "Every series is there from the start with 0. This page is written from "
-            "`telemetry/block/metrics.def` by\n`test_telemetry_doc --write`; the same program "
-            "is the test that it is up to date.\n\n"
-            "| name | type | labels | meaning |\n|---|---|---|---|\n");
+    fprintf(
+        f,
+        "# Metrics\n\n"
+        "`GET /metrics` on the management port answers Prometheus text 0.0.4 or OpenMetrics "
+        "1.0.0, whichever `Accept` prefers.\n"
+        "`?set=native` has the families below, `?set=compat` the same numbers under vLLM's "
+        "names\n(`telemetry/read/compat.c`), `?set=all` and no query both. "
+        "Words that one thread writes together are\nread together, so identities such as "
+        "`requests_received_total` = `requests_total` + `requests_open` hold in\nevery scrape. "
+        "Promises (`sched.ttft_ms`, `sched.gap_ms`) are bucket bounds.\n"
+        "Every series is there from the start with 0, but those that a GPU's driver may not tell: "
+        "they are absent then.\nThis page is written from `telemetry/block/metrics.def` by "
+        "`test_telemetry_doc --write`; the same program is the test that it is\nup to date.\n\n"
+        "| name | type | labels | meaning |\n|---|---|---|---|\n");
     for (uint32_t m = 0; m < TDM_METRIC_CNT; m++) {
         const tdm_metric_row_t *row = &tdm_metric_row[m];
         fprintf(f, "| `%s` | %s | ", row->name, kind[row->kind]);

@@ -96,6 +96,31 @@ static void numbers_are_the_snapshots(void **state) {
     json_decref(doc);
 }
 
+static void what_the_board_does_not_tell_is_null(void **state) {
+    (void)state;
+    (void)tdm_block_init(&block, "test");
+    json_t *doc = status_of(NULL, 0);
+    const char *const page[] = {"board", "power"};
+    for (size_t i = 0; i < TDM_COUNT_OF(page); i++) {
+        const char *key;
+        json_t *v, *members = json_object_get(doc, page[i]);
+        assert_true(json_object_size(members) > 8);
+        json_object_foreach(members, key, v) assert_true(json_is_null(v));
+    }
+    json_decref(doc);
+    tdm_tell(&block, TDM_METRIC_gpu_power_limit_watts, 0, 1 + 700000);
+    tdm_tell(&block, TDM_METRIC_gpu_clock_hertz, TDM_LABEL_CLOCK_sm, 1 + 1980000000);
+    tdm_tell(&block, TDM_METRIC_gpu_ecc_errors_total, TDM_LABEL_ECC_uncorrected, 1 + 0);
+    tdm_tell(&block, TDM_METRIC_gpu_sm_occupancy_ratio, 0, 1 + 250000);
+    doc = status_of(NULL, 0);
+    assert_int_equal(at(doc, "power.limit_w"), 700);
+    assert_int_equal(at(doc, "power.board_sm_clock_mhz"), 1980);
+    assert_int_equal(at(doc, "board.ecc_uncorrected"), 0);
+    assert_true(json_number_value(json_object_get(json_object_get(doc, "board"), "occupancy")) ==
+                0.25);
+    json_decref(doc);
+}
+
 static void a_finding_of_the_window_is_told(void **state) {
     (void)state;
     static tdm_snapshot_t before;
@@ -191,6 +216,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_empty_appliance_has_a_status),
         cmocka_unit_test(numbers_are_the_snapshots),
+        cmocka_unit_test(what_the_board_does_not_tell_is_null),
         cmocka_unit_test(a_finding_of_the_window_is_told),
         cmocka_unit_test(counts_begin_where_asked),
         cmocka_unit_test(hostile_facts_stay_strings),
