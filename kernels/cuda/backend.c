@@ -25,11 +25,6 @@ tdm_status_t tdm_cuda_failed(const tdm_cuda_t *c, tdm_error_t *err) {
                          cudaGetErrorString((cudaError_t)c->error));
 }
 
-/* The best attention that whole models were run with so far (H200, the
-   numerics of tests/numerics/engine_cuda): TDM_POD_VARIANT_HOPPER has passed
-   its own tests and no model yet. */
-#define VARIANT_BEST TDM_POD_VARIANT_PORTABLE
-
 /* --- checks --------------------------------------------------------- */
 
 static tdm_status_t check(const tdm_shape_t *s, const tdm_backend_config_t *config,
@@ -60,8 +55,7 @@ static tdm_status_t look(tdm_cuda_t *c, tdm_error_t *err) {
                                       .dtype = TDM_POD_BF16,
                                       .kv_dtype = TDM_POD_BF16,
                                       .page_tok = TDM_KV_PAGE_TOKENS},
-                            .seq_max = TDM_PLAN_SLICE_MAX + c->config.seq_max,
-                            .variant = VARIANT_BEST};
+                            .seq_max = TDM_PLAN_SLICE_MAX + c->config.seq_max};
     if (cudaDriverGetVersion(&driver) == cudaSuccess) p->state.driver = (uint32_t)driver;
     int e = tdm_gpu_describe(&p->gpu);
     if (e != 0)
@@ -120,7 +114,7 @@ static tdm_status_t take(tdm_cuda_t *c, tdm_error_t *err) {
     CUDA_TRY(c, cudaMemsetAsync(c->pages.table, 0, table_sz, c->stream), "clearing tables");
     if (tdm_pod_create(&c->pod_config, &c->pod, &why) != 0)
         return tdm_error_set(err, TDM_ERR_NOMEM, "attention on the GPU: %s", why);
-    tdm_status_t st = tdm_gemm_open(c->workspace, &c->gemm, err);
+    tdm_status_t st = tdm_gemm_open(c->workspace, c->part, &c->gemm, err);
     return st == TDM_OK ? make_engine(c, err) : st;
 }
 

@@ -72,7 +72,7 @@ typedef struct tdm_cuda {
     cuda_layer_t layer[TDM_LAYER_MAX];
     uint8_t *embed, *head;
     float *out_norm;
-    float *residual, *qkv, *turn, *logits, *changed, *weight;
+    float *residual, *qkv, *part, *turn, *logits, *changed, *weight;
     uint8_t *x, *q, *att, *gate_up, *hidden; /* bf16 */
     uint8_t *step, *workspace;
     tdm_step_drawn_t *drawn;
@@ -95,6 +95,7 @@ typedef struct tdm_cuda {
     tdm_pod_plan_t plan;
     uint32_t rows;        /* run, a tdm_gemm_rows number */
     uint32_t wants;       /* likewise, of the head; 0: nothing samples */
+    tdm_rows_sums_t sums; /* what the last product left in parts; cnt 0: nothing */
     uint32_t is_replayed; /* a graph does all up to the drawn tokens */
     uint32_t is_waited;
     int error;         /* the first cudaError_t or cublasStatus_t of the iteration */

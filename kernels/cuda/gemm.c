@@ -7,7 +7,11 @@
 #include <string.h>
 
 #include "kernels/cuda/cublaslt.h"
+#include "kernels/cuda/narrow.h"
 #include "kernels/cuda/skinny.h"
+
+/* Who makes a product. */
+enum way { WAY_LT, WAY_SKINNY, WAY_NARROW };
 
 /* A shape and what was chosen for it.  cuBLASLt is column-major: y^T [out x
    rows] = w [in x out]^T * x^T [in x rows]. */
@@ -15,7 +19,8 @@ typedef struct kept {
     tdm_gemm_shape_t shape;
     cublasLtMatrixLayout_t w, x, y;
     cublasLtMatmulAlgo_t algo;
-    uint32_t is_skinny; /* the own kernel, not algo */
+    tdm_narrow_cut_t cut; /* of WAY_NARROW */
+    uint32_t way;
     uint32_t is_timed;
 } kept_t;
 
@@ -25,6 +30,9 @@ struct tdm_gemm {
     cublasLtMatmulDesc_t desc;
     cublasLtMatmulPreference_t preference;
     void *workspace;
+    float *part;  /* partial sums; NULL: no narrow products */
+    void *encode; /* of tdm_narrow_open; NULL: likewise */
+    uint32_t sm_cnt;
     uint32_t kept_cnt;
     uint16_t first[TDM_GEMM_SHAPE_MAX]; /* by hash: 1 + number in kept, 0 none */
     kept_t kept[TDM_GEMM_SHAPE_MAX];
@@ -57,11 +65,15 @@ static cublasStatus_t open_all(tdm_gemm_t *g) {
     return e;
 }
 
-tdm_status_t tdm_gemm_open(void *workspace, tdm_gemm_t **out, tdm_error_t *err) {
+tdm_status_t tdm_gemm_open(void *workspace, float *part, tdm_gemm_t **out, tdm_error_t *err) {
     *out = NULL;
     tdm_gemm_t *g = calloc(1, sizeof *g);
     if (!g) return tdm_error_set(err, TDM_ERR_NOMEM, "the table of matrix products");
     g->workspace = workspace;
+    g->part = part;
+    /* On a device without it cuBLASLt and the skinny kernel do. */
+    if (part && tdm_narrow_open(&g->encode, &g->sm_cnt) != 0) g->encode = NULL;
+    (void)cudaGetLastError();
     tdm_status_t st = tdm_cublaslt_load(&g->lt, err);
     if (st == TDM_OK) {
         cublasStatus_t e = open_all(g);
@@ -122,7 +134,7 @@ static cublasStatus_t keep(tdm_gemm_t *g, const tdm_gemm_shape_t *shape, kept_t 
 static uint32_t hash_of(const tdm_gemm_shape_t *s) {
     uint64_t h = s->rows;
     h = (h * 31 + s->out) * UINT64_C(0x9e3779b97f4a7c15);
-    h = (h ^ s->in) * UINT64_C(0x9e3779b97f4a7c15) + s->y_type * 2 + s->is_add;
+    h = (h ^ s->in) * UINT64_C(0x9e3779b97f4a7c15) + s->y_type * 4 + s->is_add * 2 + s->is_split;
     return (uint32_t)(h >> 32);
 }
 
@@ -159,7 +171,10 @@ int tdm_gemm_keep(tdm_gemm_t *g, const tdm_gemm_shape_t *shape) {
 static int run(tdm_gemm_t *g, const kept_t *k, const void *x, const void *w, void *y,
                struct CUstream_st *stream) {
     const float one = 1.0f, beta = k->shape.is_add ? 1.0f : 0.0f;
-    if (k->is_skinny) return tdm_skinny_run(&k->shape, x, w, y, stream);
+    if (k->way == WAY_SKINNY) return tdm_skinny_run(&k->shape, x, w, y, stream);
+    if (k->way == WAY_NARROW)
+        return tdm_narrow_run(g->encode, &k->shape, &k->cut, x, w, k->shape.is_split ? g->part : y,
+                              stream);
     return (int)g->lt.Matmul(g->handle, g->desc, &one, w, k->w, x, k->x, &beta, y, k->y, y, k->y,
                              &k->algo, g->workspace, TDM_GEMM_WORKSPACE, stream);
 }
@@ -200,6 +215,14 @@ static float time_one(const trial_t *t, const kept_t *k) {
     return e == 0 ? ms : INFINITY;
 }
 
+static void try_way(const trial_t *t, kept_t *k, const kept_t *now, float *best) {
+    float ms = time_one(t, now);
+    if (ms >= *best) return;
+    *best = ms;
+    k->algo = now->algo;
+    k->way = now->way;
+}
+
 static void time_all(const trial_t *t, kept_t *k) {
     cublasLtMatmulHeuristicResult_t found[TIME_ALGO_MAX];
     int cnt = 0;
@@ -207,15 +230,17 @@ static void time_all(const trial_t *t, kept_t *k) {
     float best = INFINITY;
     (void)t->g->lt.MatmulAlgoGetHeuristic(t->g->handle, t->g->desc, k->w, k->x, k->y, k->y,
                                           t->g->preference, TIME_ALGO_MAX, found, &cnt);
-    for (int i = 0; i <= cnt; i++) {
-        now.is_skinny = i == cnt; /* the last trial is the own kernel's */
-        if (now.is_skinny && !tdm_skinny_takes(&k->shape)) break;
-        if (!now.is_skinny) now.algo = found[i].algo;
-        float ms = time_one(t, &now);
-        if (ms >= best) continue;
-        best = ms;
-        k->algo = now.algo;
-        k->is_skinny = now.is_skinny;
+    now.way = WAY_LT;
+    for (int i = 0; i < cnt; i++) {
+        now.algo = found[i].algo;
+        try_way(t, k, &now, &best);
+    }
+    now.way = WAY_SKINNY;
+    if (tdm_skinny_takes(&k->shape)) try_way(t, k, &now, &best);
+    now.way = WAY_NARROW;
+    if (t->g->encode && tdm_narrow_takes(&k->shape)) {
+        k->cut = now.cut = tdm_narrow_cut(&k->shape, t->g->sm_cnt);
+        try_way(t, k, &now, &best);
     }
     k->is_timed = 1;
 }
@@ -240,15 +265,33 @@ int tdm_gemm_time(tdm_gemm_t *g, const tdm_gemm_shape_t *shape, const void *x, c
 
 int tdm_gemm_is_skinny(const tdm_gemm_t *g, const tdm_gemm_shape_t *shape) {
     const kept_t *k = look_up(g, shape, NULL);
-    return k && k->is_skinny;
+    return k && k->way == WAY_SKINNY;
+}
+
+int tdm_gemm_is_narrow(const tdm_gemm_t *g, const tdm_gemm_shape_t *shape) {
+    const kept_t *k = look_up(g, shape, NULL);
+    return k && k->way == WAY_NARROW;
+}
+
+uint32_t tdm_gemm_part_cnt(const tdm_gemm_t *g, const tdm_gemm_shape_t *shape) {
+    const kept_t *k = look_up(g, shape, NULL);
+    return k && k->way == WAY_NARROW && k->shape.is_split ? k->cut.split_cnt : 0;
 }
 
 uint32_t tdm_gemm_shape_cnt(const tdm_gemm_t *g) {
     return g->kept_cnt;
 }
 
-uint32_t tdm_gemm_skinny_cnt(const tdm_gemm_t *g) {
+static uint32_t way_cnt(const tdm_gemm_t *g, uint32_t way) {
     uint32_t cnt = 0;
-    for (uint32_t i = 0; i < g->kept_cnt; i++) cnt += g->kept[i].is_skinny;
+    for (uint32_t i = 0; i < g->kept_cnt; i++) cnt += g->kept[i].way == way;
     return cnt;
+}
+
+uint32_t tdm_gemm_skinny_cnt(const tdm_gemm_t *g) {
+    return way_cnt(g, WAY_SKINNY);
+}
+
+uint32_t tdm_gemm_narrow_cnt(const tdm_gemm_t *g) {
+    return way_cnt(g, WAY_NARROW);
 }

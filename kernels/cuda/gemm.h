@@ -8,9 +8,9 @@
 
    x and w bf16, sums float32, y bf16 or float32.  The algorithm of a shape
    is chosen once and kept: cuBLASLt's own first choice, or the fastest of its
-   first few and the skinny kernel (skinny.h) where the shape is timed.  It
-   gets a workspace that lives as long as the backend, so captured launches
-   stay valid.  The number of shapes is bounded: callers round `rows` up to
+   first few, the skinny kernel (skinny.h) and the narrow one (narrow.h) where
+   the shape is timed.  It gets a workspace that lives as long as the backend,
+   so captured launches stay valid.  The number of shapes is bounded: callers round `rows` up to
    tdm_gemm_rows.
 
    One thread at a time; one stream at a time, for the workspace is one. */
@@ -30,8 +30,9 @@ typedef struct tdm_gemm_shape {
     uint32_t rows;
     uint32_t out;
     uint32_t in;
-    uint32_t y_type; /* tdm_gemm_type_t */
-    uint32_t is_add; /* y is added to: float32 only */
+    uint32_t y_type;   /* tdm_gemm_type_t */
+    uint32_t is_add;   /* y is added to: float32 only */
+    uint32_t is_split; /* may be left as partial sums (tdm_gemm_part_cnt) */
 } tdm_gemm_shape_t;
 
 /* tdm_gemm_rows rounds up to a number of rows that products are run with:
@@ -40,8 +41,11 @@ typedef struct tdm_gemm_shape {
 uint32_t tdm_gemm_rows(uint32_t rows);
 
 /* tdm_gemm_open: workspace is TDM_GEMM_WORKSPACE bytes of device memory,
-   the caller's.  UNSUPPORTED where cuBLASLt is missing. */
-TDM_MUST_USE tdm_status_t tdm_gemm_open(void *workspace, tdm_gemm_t **out, tdm_error_t *err);
+   part room for TDM_NARROW_SPLIT_MAX results of up to TDM_NARROW_ROWS_MAX
+   rows (narrow.h) of the widest shape that may be split, or NULL
+   (nothing is); both the caller's.  UNSUPPORTED where cuBLASLt is missing. */
+TDM_MUST_USE tdm_status_t tdm_gemm_open(void *workspace, float *part, tdm_gemm_t **out,
+                                        tdm_error_t *err);
 void tdm_gemm_close(tdm_gemm_t *g);
 
 /* tdm_gemm_keep chooses a shape's algorithm ahead of its first run; 0, or the
@@ -55,17 +59,28 @@ TDM_MUST_USE int tdm_gemm_time(tdm_gemm_t *g, const tdm_gemm_shape_t *shape, con
                                const void *const *w, uint32_t w_cnt, void *y,
                                struct CUstream_st *stream);
 
-/* tdm_gemm_run queues one product; 0, or the cublasStatus_t. */
+/* tdm_gemm_run queues one product; 0, or the cublasStatus_t or cudaError_t.
+   Of a shape with a tdm_gemm_part_cnt y is not touched: the partial sums
+   [part_cnt][rows][out] lie at `part` until the next such product. */
 TDM_MUST_USE int tdm_gemm_run(tdm_gemm_t *g, const tdm_gemm_shape_t *shape, const void *x,
                               const void *w, void *y, struct CUstream_st *stream);
 
 /* tdm_gemm_is_skinny: was the skinny kernel the fastest for this shape? */
 int tdm_gemm_is_skinny(const tdm_gemm_t *g, const tdm_gemm_shape_t *shape);
 
+/* tdm_gemm_is_narrow: was the narrow one? */
+int tdm_gemm_is_narrow(const tdm_gemm_t *g, const tdm_gemm_shape_t *shape);
+
+/* tdm_gemm_part_cnt: how many partial sums a run leaves; 0: none, y has it
+   all. */
+uint32_t tdm_gemm_part_cnt(const tdm_gemm_t *g, const tdm_gemm_shape_t *shape);
+
 /* tdm_gemm_shape_cnt: shapes seen so far. */
 uint32_t tdm_gemm_shape_cnt(const tdm_gemm_t *g);
 
-/* tdm_gemm_skinny_cnt: of them those that the skinny kernel won. */
+/* tdm_gemm_skinny_cnt: of them those that the skinny kernel won;
+   tdm_gemm_narrow_cnt: the narrow one. */
 uint32_t tdm_gemm_skinny_cnt(const tdm_gemm_t *g);
+uint32_t tdm_gemm_narrow_cnt(const tdm_gemm_t *g);
 
 #endif /* TDM_KERNELS_CUDA_GEMM_H */

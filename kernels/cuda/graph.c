@@ -110,11 +110,11 @@ tdm_status_t tdm_cuda_capture(tdm_cuda_t *c, tdm_error_t *err) {
     CUDA_TRY(c, cudaStreamSynchronize(c->stream), "clearing counters");
     (void)cudaMemGetInfo(&after, &all);
     if (c->error) return tdm_cuda_failed(c, err);
-    tdm_log(
-        TDM_LOG_INFO, "exec",
-        "%u products chosen in %.0f ms (%u for the skinny kernel), %u graphs in %.0f ms, %.0f MiB",
-        tdm_gemm_shape_cnt(c->gemm), (double)(kept_ns - start_ns) * 1e-6,
-        tdm_gemm_skinny_cnt(c->gemm), c->graph_cnt, (double)(tdm_clock_now_ns() - kept_ns) * 1e-6,
-        before > after ? (double)(before - after) / 1048576.0 : 0.0);
+    tdm_log(TDM_LOG_INFO, "exec",
+            "%u products chosen in %.0f ms (%u skinny, %u narrow), %u graphs in %.0f ms, %.0f MiB",
+            tdm_gemm_shape_cnt(c->gemm), (double)(kept_ns - start_ns) * 1e-6,
+            tdm_gemm_skinny_cnt(c->gemm), tdm_gemm_narrow_cnt(c->gemm), c->graph_cnt,
+            (double)(tdm_clock_now_ns() - kept_ns) * 1e-6,
+            before > after ? (double)(before - after) / 1048576.0 : 0.0);
     return TDM_OK;
 }

@@ -39,18 +39,25 @@ static inline int can_launch_early() {
 }
 
 template <typename... P, typename... A>
-static cudaError_t launch_early(void (*kernel)(P...), dim3 grid, uint32_t threads,
-                                cudaStream_t stream, A... args) {
+static cudaError_t launch_early_smem(void (*kernel)(P...), dim3 grid, uint32_t threads,
+                                     uint32_t smem, cudaStream_t stream, A... args) {
     cudaLaunchAttribute early;
     early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     early.val.programmaticStreamSerializationAllowed = 1;
     cudaLaunchConfig_t config = cudaLaunchConfig_t();
     config.gridDim = grid;
     config.blockDim = dim3(threads);
+    config.dynamicSmemBytes = smem;
     config.stream = stream;
     config.attrs = &early;
     config.numAttrs = can_launch_early() ? 1 : 0;
     return cudaLaunchKernelEx(&config, kernel, static_cast<P>(args)...);
+}
+
+template <typename... P, typename... A>
+static cudaError_t launch_early(void (*kernel)(P...), dim3 grid, uint32_t threads,
+                                cudaStream_t stream, A... args) {
+    return launch_early_smem(kernel, grid, threads, 0, stream, args...);
 }
 
 #endif // TDM_KERNELS_CUDA_LAUNCH_CUH

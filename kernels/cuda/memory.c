@@ -3,6 +3,7 @@
 #include "appliance/base/log.h"
 #include "appliance/base/size.h"
 #include "kernels/cuda/cuda_private.h"
+#include "kernels/cuda/narrow.h"
 
 #define ALIGN  UINT64_C(256)
 #define SZ_MAX (UINT64_C(1) << 46)
@@ -55,6 +56,8 @@ static void take_activations(tdm_cuda_t *c, uint8_t *base, uint64_t *end) {
     c->residual = take(base, end, rows, s->hidden, 4);
     c->x = take(base, end, TDM_MAX(rows, (uint64_t)c->want_max), s->hidden, 2);
     c->qkv = take(base, end, rows, q + 2 * kv, 4);
+    c->part = take(base, end, (uint64_t)TDM_NARROW_SPLIT_MAX * TDM_NARROW_ROWS_MAX,
+                   TDM_MAX(q + 2 * kv, (uint64_t)s->hidden), 4);
     c->q = take(base, end, rows, q, 2);
     c->att = take(base, end, rows, q, 2);
     c->gate_up = take(base, end, rows, 2 * (uint64_t)s->ffn, 2);

@@ -21,14 +21,16 @@ tdm_gemm_shape_t tdm_cuda_product(const tdm_cuda_t *c, uint32_t k, uint32_t rows
     const tdm_shape_t *s = &c->shape;
     uint32_t q = s->nhead_q * s->head_dim, kv = s->nhead_kv * s->head_dim;
     switch (k) {
-    case QKV: return (tdm_gemm_shape_t){rows, q + 2 * kv, s->hidden, TDM_GEMM_F32, 0};
-    case OUT: return (tdm_gemm_shape_t){rows, s->hidden, q, TDM_GEMM_F32, 1};
-    case GATE_UP: return (tdm_gemm_shape_t){rows, 2 * s->ffn, s->hidden, TDM_GEMM_BF16, 0};
-    case DOWN: return (tdm_gemm_shape_t){rows, s->hidden, s->ffn, TDM_GEMM_F32, 1};
-    default: return (tdm_gemm_shape_t){rows, s->vocab, s->hidden, TDM_GEMM_F32, 0};
+    case QKV: return (tdm_gemm_shape_t){rows, q + 2 * kv, s->hidden, TDM_GEMM_F32, 0, 1};
+    case OUT: return (tdm_gemm_shape_t){rows, s->hidden, q, TDM_GEMM_F32, 1, 1};
+    case GATE_UP: return (tdm_gemm_shape_t){rows, 2 * s->ffn, s->hidden, TDM_GEMM_BF16, 0, 0};
+    case DOWN: return (tdm_gemm_shape_t){rows, s->hidden, s->ffn, TDM_GEMM_F32, 1, 1};
+    default: return (tdm_gemm_shape_t){rows, s->vocab, s->hidden, TDM_GEMM_F32, 0, 0};
     }
 }
 
+/* product queues the k-th one; what it leaves in partial sums is c->sums for
+   the kernel behind it, which must add them up. */
 static void product(tdm_cuda_t *c, uint32_t k, uint32_t rows, const void *x, const void *w,
                     void *y) {
     static const char *const name[CUDA_PRODUCT_CNT] = {"the qkv product", "the output product",
@@ -36,6 +38,9 @@ static void product(tdm_cuda_t *c, uint32_t k, uint32_t rows, const void *x, con
                                                        "the down product", "the head's product"};
     tdm_gemm_shape_t shape = tdm_cuda_product(c, k, rows);
     CUDA_TRY(c, tdm_gemm_run(c->gemm, &shape, x, w, y, c->stream), name[k]);
+    c->sums = (tdm_rows_sums_t){.part = c->part,
+                                .stride = (uint64_t)rows * shape.out,
+                                .cnt = tdm_gemm_part_cnt(c->gemm, &shape)};
 }
 
 /* --- the layers ----------------------------------------------------- */
@@ -43,6 +48,7 @@ static void product(tdm_cuda_t *c, uint32_t k, uint32_t rows, const void *x, con
 static void op_embed(void *ctx, const tdm_engine_iter_t *it) {
     tdm_cuda_t *c = (tdm_cuda_t *)ctx;
     (void)it;
+    c->sums = (tdm_rows_sums_t){.cnt = 0};
     CUDA_TRY(c,
              tdm_rows_embed(c->step, c->embed, c->shape.hidden, c->residual, &c->pages, c->rows,
                             c->stream),
@@ -51,8 +57,8 @@ static void op_embed(void *ctx, const tdm_engine_iter_t *it) {
 
 static void norm(tdm_cuda_t *c, const float *weight) {
     CUDA_TRY(c,
-             tdm_rows_norm(c->residual, weight, c->shape.hidden, c->shape.rms_eps, c->x, c->rows,
-                           c->stream),
+             tdm_rows_norm(c->residual, &c->sums, weight, c->shape.hidden, c->shape.rms_eps, c->x,
+                           c->rows, c->stream),
              "a norm");
 }
 
@@ -65,7 +71,8 @@ static void op_qkv(void *ctx, const tdm_engine_iter_t *it, uint32_t layer) {
 
 static void op_rope_append(void *ctx, const tdm_engine_iter_t *it, uint32_t layer) {
     tdm_cuda_t *c = (tdm_cuda_t *)ctx;
-    tdm_rows_rope_t rope = {.qkv = c->qkv,
+    tdm_rows_sums_t whole = {.part = c->qkv, .cnt = 1};
+    tdm_rows_rope_t rope = {.qkv = c->sums.cnt ? c->sums : whole,
                             .turn = c->turn,
                             .q = c->q,
                             .k_pool = c->layer[layer].k_pool,
@@ -104,7 +111,9 @@ static void op_ffn(void *ctx, const tdm_engine_iter_t *it, uint32_t layer) {
     (void)it;
     norm(c, c->layer[layer].ffn_norm);
     tdm_gemm_shape_t shape = tdm_cuda_product(c, GATE_UP, c->rows);
-    if (tdm_gemm_is_skinny(c->gemm, &shape)) {
+    if (tdm_gemm_is_narrow(c->gemm, &shape)) { /* and SwiGLU with it */
+        product(c, GATE_UP, c->rows, c->x, c->layer[layer].gate_up, c->hidden);
+    } else if (tdm_gemm_is_skinny(c->gemm, &shape)) {
         CUDA_TRY(c, tdm_skinny_swiglu(&shape, c->x, c->layer[layer].gate_up, c->hidden, c->stream),
                  "SwiGLU of few rows");
     } else {
@@ -130,7 +139,7 @@ void tdm_cuda_walk(tdm_cuda_t *c) {
 
 static void logits(tdm_cuda_t *c) {
     CUDA_TRY(c,
-             tdm_rows_norm_wanted(c->step, c->residual, c->out_norm, c->shape.hidden,
+             tdm_rows_norm_wanted(c->step, c->residual, &c->sums, c->out_norm, c->shape.hidden,
                                   c->shape.rms_eps, c->x, c->wants, c->stream),
              "the last norm");
     product(c, HEAD, c->wants, c->x, c->head, c->logits);

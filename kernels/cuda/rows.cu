@@ -80,8 +80,32 @@ static __device__ float square(float4 v) {
     return v.x * v.x + v.y * v.y + (v.z * v.z + v.w * v.w);
 }
 
-static __device__ void norm_row(const float4 *x, const float4 *weight, uint32_t hidden, float eps,
-                                uint2 *out) {
+static __device__ __forceinline__ float4 plus(float4 a, float4 b) {
+    return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
+}
+
+// Quad `at` of a sum of parts; all loads are on their way before the first add.
+static __device__ __forceinline__ float4 sum_at(const tdm_rows_sums_t &s, uint64_t at) {
+    const float4 *part = reinterpret_cast<const float4 *>(s.part) + at;
+    float4 v[TDM_ROWS_SUM_MAX];
+#pragma unroll
+    for (uint32_t c = 0; c < TDM_ROWS_SUM_MAX; c++) {
+        if (c < s.cnt) v[c] = part[c * (s.stride / 4)];
+    }
+    float4 sum = v[0];
+#pragma unroll
+    for (uint32_t c = 1; c < TDM_ROWS_SUM_MAX; c++) {
+        if (c < s.cnt) sum = plus(sum, v[c]);
+    }
+    return sum;
+}
+
+// One row: x and the sums of it, that begin at quad `at`.  IS_KEPT: what they
+// come to replaces x.
+template <bool IS_KEPT>
+static __device__ __forceinline__ void norm_row(float4 *x, const tdm_rows_sums_t &sums, uint64_t at,
+                                                const float4 *weight, uint32_t hidden, float eps,
+                                                uint2 *out) {
     uint32_t quads = hidden / 4;
     float4 keep[NORM_KEEP];
     float sum = 0.0f;
@@ -89,32 +113,43 @@ static __device__ void norm_row(const float4 *x, const float4 *weight, uint32_t 
     for (uint32_t k = 0; k < NORM_KEEP; k++) {
         uint32_t i = threadIdx.x + k * blockDim.x;
         keep[k] = i < quads ? x[i] : float4();
+        if (i < quads && sums.cnt) {
+            keep[k] = plus(keep[k], sum_at(sums, at + i));
+            if (IS_KEPT) x[i] = keep[k];
+        }
         sum += square(keep[k]);
     }
     for (uint32_t i = threadIdx.x + NORM_KEEP * blockDim.x; i < quads; i += blockDim.x) {
-        sum += square(x[i]);
+        float4 v = sums.cnt ? plus(x[i], sum_at(sums, at + i)) : x[i];
+        if (IS_KEPT && sums.cnt) x[i] = v;
+        sum += square(v);
     }
     sum = block_sum(sum);
     float scale = rsqrtf(sum / static_cast<float>(hidden) + eps);
     for (uint32_t k = 0, i = threadIdx.x; i < quads; k++, i += blockDim.x) {
-        float4 v = k == 0 ? keep[0] : k == 1 ? keep[1] : k == 2 ? keep[2] : k == 3 ? keep[3] : x[i];
+        float4 v;
+        if (k < NORM_KEEP) {
+            v = k == 0 ? keep[0] : k == 1 ? keep[1] : k == 2 ? keep[2] : keep[3];
+        } else {
+            v = !IS_KEPT && sums.cnt ? plus(x[i], sum_at(sums, at + i)) : x[i];
+        }
         float4 w = weight[i];
         out[i] = pack4(make_float4(v.x * scale * w.x, v.y * scale * w.y, v.z * scale * w.z,
                                    v.w * scale * w.w));
     }
 }
 
-static __global__ void norm_kernel(const float4 *residual, const float4 *weight, uint32_t hidden,
-                                   float eps, uint2 *out) {
+static __global__ void norm_kernel(float4 *residual, tdm_rows_sums_t sums, const float4 *weight,
+                                   uint32_t hidden, float eps, uint2 *out) {
     uint64_t at = static_cast<uint64_t>(blockIdx.x) * (hidden / 4);
     let_next_in();
     wait_for_before();
-    norm_row(residual + at, weight, hidden, eps, out + at);
+    norm_row<true>(residual + at, sums, at, weight, hidden, eps, out + at);
 }
 
 static __global__ void norm_wanted_kernel(const void *step, const float4 *residual,
-                                          const float4 *weight, uint32_t hidden, float eps,
-                                          uint2 *out) {
+                                          tdm_rows_sums_t sums, const float4 *weight,
+                                          uint32_t hidden, float eps, uint2 *out) {
     let_next_in();
     wait_for_before();
     const tdm_step_head_t *h = head_of(step);
@@ -127,7 +162,8 @@ static __global__ void norm_wanted_kernel(const void *step, const float4 *residu
     }
     const tdm_step_want_t *want =
         reinterpret_cast<const tdm_step_want_t *>(static_cast<const uint8_t *>(step) + h->want_off);
-    norm_row(residual + static_cast<uint64_t>(want[i].row) * quads, weight, hidden, eps, out);
+    uint64_t at = static_cast<uint64_t>(want[i].row) * quads;
+    norm_row<false>(const_cast<float4 *>(residual) + at, sums, at, weight, hidden, eps, out);
 }
 
 // --- rotary positions -----------------------------------------------------
@@ -156,7 +192,7 @@ static __global__ void rope_append_kernel(const void *step, tdm_rows_rope_t a,
     uint32_t dim = a.head_dim;
     uint32_t half = dim / 2;
     uint32_t head_cnt = a.nhead_q + 2 * a.nhead_kv;
-    const float *from = a.qkv + static_cast<uint64_t>(r) * head_cnt * dim;
+    const float *from = a.qkv.part + static_cast<uint64_t>(r) * head_cnt * dim;
     const float *turn = a.turn + static_cast<uint64_t>(row->pos) * dim;
     uint64_t page = page_of(pages, row);
     uint32_t tok = row->pos % TDM_KV_PAGE_TOKENS;
@@ -170,6 +206,10 @@ static __global__ void rope_append_kernel(const void *step, tdm_rows_rope_t a,
         uint32_t d = i % half;
         float x = from[head * dim + d];
         float y = from[head * dim + half + d];
+        for (uint32_t c = 1; c < a.qkv.cnt; c++) {
+            x += from[c * a.qkv.stride + head * dim + d];
+            y += from[c * a.qkv.stride + head * dim + half + d];
+        }
         int is_v = head >= a.nhead_q + a.nhead_kv;
         if (!is_v) {
             float c = turn[d];
@@ -250,24 +290,25 @@ int tdm_rows_embed(const void *step, const void *embed, uint32_t hidden, float *
                         reinterpret_cast<float4 *>(residual), *pages);
 }
 
-// A quad a thread where 1,024 threads are enough.
+// A quad a thread where 512 threads are enough.
 static uint32_t norm_threads(uint32_t hidden) {
     uint32_t warps = (hidden / 4 + 31) / 32;
-    return 32 * (warps < 32 ? warps : 32);
+    return 32 * (warps < 16 ? warps : 16);
 }
 
-int tdm_rows_norm(const float *residual, const float *weight, uint32_t hidden, float eps, void *out,
-                  uint32_t rows, struct CUstream_st *stream) {
+int tdm_rows_norm(float *residual, const tdm_rows_sums_t *sums, const float *weight,
+                  uint32_t hidden, float eps, void *out, uint32_t rows,
+                  struct CUstream_st *stream) {
     return launch_early(
-        norm_kernel, rows, norm_threads(hidden), stream, reinterpret_cast<const float4 *>(residual),
-        reinterpret_cast<const float4 *>(weight), hidden, eps, static_cast<uint2 *>(out));
+        norm_kernel, rows, norm_threads(hidden), stream, reinterpret_cast<float4 *>(residual),
+        *sums, reinterpret_cast<const float4 *>(weight), hidden, eps, static_cast<uint2 *>(out));
 }
 
-int tdm_rows_norm_wanted(const void *step, const float *residual, const float *weight,
-                         uint32_t hidden, float eps, void *out, uint32_t wants,
+int tdm_rows_norm_wanted(const void *step, const float *residual, const tdm_rows_sums_t *sums,
+                         const float *weight, uint32_t hidden, float eps, void *out, uint32_t wants,
                          struct CUstream_st *stream) {
     return launch_early(norm_wanted_kernel, wants, norm_threads(hidden), stream, step,
-                        reinterpret_cast<const float4 *>(residual),
+                        reinterpret_cast<const float4 *>(residual), *sums,
                         reinterpret_cast<const float4 *>(weight), hidden, eps,
                         static_cast<uint2 *>(out));
 }

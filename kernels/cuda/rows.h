@@ -35,23 +35,36 @@ int tdm_rows_scatter(const void *step, const tdm_rows_pages_t *pages, uint32_t p
 int tdm_rows_embed(const void *step, const void *embed, uint32_t hidden, float *residual,
                    const tdm_rows_pages_t *pages, uint32_t rows, struct CUstream_st *stream);
 
-/* tdm_rows_norm: out[r] = RMSNorm(residual[r]) * weight, bf16. */
-int tdm_rows_norm(const float *residual, const float *weight, uint32_t hidden, float eps, void *out,
-                  uint32_t rows, struct CUstream_st *stream);
+/* tdm_rows_sums_t: a product that was left as cnt partial sums
+   [cnt][stride] float32, at most TDM_ROWS_SUM_MAX; each element is
+   (part 0 + part 1) + ... in that order. */
+typedef struct tdm_rows_sums {
+    const float *part;
+    uint64_t stride; /* elements from one to the next */
+    uint32_t cnt;
+} tdm_rows_sums_t;
+
+#define TDM_ROWS_SUM_MAX 8u
+
+/* tdm_rows_norm: residual[r] += sums[r], where there are any, and
+   out[r] = RMSNorm(residual[r]) * weight, bf16. */
+int tdm_rows_norm(float *residual, const tdm_rows_sums_t *sums, const float *weight,
+                  uint32_t hidden, float eps, void *out, uint32_t rows, struct CUstream_st *stream);
 
 /* tdm_rows_norm_wanted: the same of the rows that the step wants sampled,
-   packed: out[i] is of want[i]'s row, zero past want_cnt. */
-int tdm_rows_norm_wanted(const void *step, const float *residual, const float *weight,
-                         uint32_t hidden, float eps, void *out, uint32_t wants,
+   packed: out[i] is of want[i]'s row, zero past want_cnt; the residual stays
+   as it is. */
+int tdm_rows_norm_wanted(const void *step, const float *residual, const tdm_rows_sums_t *sums,
+                         const float *weight, uint32_t hidden, float eps, void *out, uint32_t wants,
                          struct CUstream_st *stream);
 
-/* tdm_rows_rope_append: of qkv [rows][nhead_q + 2 nhead_kv][head_dim]
+/* tdm_rows_rope_append: of qkv, a sum of [rows][nhead_q + 2 nhead_kv][head_dim]
    float32 the queries are rotated into q [rows][nhead_q][head_dim] bf16,
    the keys rotated and the values as they are into the pages' pools
    [page][nhead_kv][TDM_KV_PAGE_TOKENS][head_dim] bf16.  turn
    [position][head_dim]: cosines, then sines. */
 typedef struct tdm_rows_rope {
-    const float *qkv;
+    tdm_rows_sums_t qkv; /* cnt >= 1 */
     const float *turn;
     void *q;
     void *k_pool;

@@ -17,6 +17,15 @@ __device__ __forceinline__ void ptx_tma_prefetch_map(const CUtensorMap *map) {
     asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
 
+// The box at (c0, c1), innermost first, to dst.
+__device__ __forceinline__ void ptx_tma_load_2d(uint32_t dst, const CUtensorMap *map, uint32_t bar,
+                                                uint32_t c0, uint32_t c1, uint64_t policy) {
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
+                 ".L2::cache_hint [%0], [%1, {%3, %4}], [%2], %5;" ::"r"(dst),
+                 "l"(map), "r"(bar), "r"(c0), "r"(c1), "l"(policy)
+                 : "memory");
+}
+
 // The box at (c0, c1, c2, c3), innermost first, to dst.
 __device__ __forceinline__ void ptx_tma_load_4d(uint32_t dst, const CUtensorMap *map, uint32_t bar,
                                                 uint32_t c0, uint32_t c1, uint32_t c2, uint32_t c3,

@@ -47,6 +47,9 @@ template <int CNT> __device__ __forceinline__ void ptx_wgmma_hold(float (&d)[CNT
 }
 
 // The sums as operands: the names of CNT of them, and their constraints.
+#define WGMMA_NAME_4  "%0, %1, %2, %3"
+#define WGMMA_NAME_8  WGMMA_NAME_4 ", %4, %5, %6, %7"
+#define WGMMA_NAME_16 WGMMA_NAME_8 ", %8, %9, %10, %11, %12, %13, %14, %15"
 #define WGMMA_NAME_32                                                                              \
     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"                         \
     ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
@@ -57,12 +60,15 @@ template <int CNT> __device__ __forceinline__ void ptx_wgmma_hold(float (&d)[CNT
     WGMMA_NAME_40                                                                                  \
     ", %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55"             \
     ", %56, %57, %58, %59, %60, %61, %62, %63"
-#define WGMMA_SUM_8(b)                                                                             \
+#define WGMMA_SUMS(b)                                                                              \
     "+f"(d[b]), "+f"(d[b + 1]), "+f"(d[b + 2]), "+f"(d[b + 3]), "+f"(d[b + 4]), "+f"(d[b + 5]),    \
         "+f"(d[b + 6]), "+f"(d[b + 7])
-#define WGMMA_SUM_32 WGMMA_SUM_8(0), WGMMA_SUM_8(8), WGMMA_SUM_8(16), WGMMA_SUM_8(24)
-#define WGMMA_SUM_40 WGMMA_SUM_32, WGMMA_SUM_8(32)
-#define WGMMA_SUM_64 WGMMA_SUM_40, WGMMA_SUM_8(40), WGMMA_SUM_8(48), WGMMA_SUM_8(56)
+#define WGMMA_SUM_8  WGMMA_SUMS(0)
+#define WGMMA_SUM_4  "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+#define WGMMA_SUM_16 WGMMA_SUMS(0), WGMMA_SUMS(8)
+#define WGMMA_SUM_32 WGMMA_SUMS(0), WGMMA_SUMS(8), WGMMA_SUMS(16), WGMMA_SUMS(24)
+#define WGMMA_SUM_40 WGMMA_SUM_32, WGMMA_SUMS(32)
+#define WGMMA_SUM_64 WGMMA_SUM_40, WGMMA_SUMS(40), WGMMA_SUMS(48), WGMMA_SUMS(56)
 
 // keys: A and B [N][16] along B's rows, both from shared memory.
 // values: A from registers, B [16][N] across B's rows.
@@ -86,6 +92,9 @@ template <int CNT> __device__ __forceinline__ void ptx_wgmma_hold(float (&d)[CNT
                      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(is_add));           \
     }
 #define WGMMA_TYPE(TYPE)                                                                           \
+    WGMMA_KEYS(4, "8", TYPE, "%4", "%5", "%6")                                                     \
+    WGMMA_KEYS(8, "16", TYPE, "%8", "%9", "%10")                                                   \
+    WGMMA_KEYS(16, "32", TYPE, "%16", "%17", "%18")                                                \
     WGMMA_KEYS(32, "64", TYPE, "%32", "%33", "%34")                                                \
     WGMMA_KEYS(40, "80", TYPE, "%40", "%41", "%42")                                                \
     WGMMA_KEYS(64, "128", TYPE, "%64", "%65", "%66")                                               \

@@ -131,24 +131,32 @@ static void norm_ref(const float *x, const float *g, uint32_t hidden, double eps
     for (uint32_t i = 0; i < hidden; i++) y[i] = (double)x[i] * scale * (double)g[i];
 }
 
-static void try_norm(uint32_t rows, uint32_t wants, uint32_t grid, uint32_t hidden,
+/* What a product left in cnt parts: x and its sums in plain order, too. */
+static tdm_rows_sums_t parts(uint64_t elems, uint32_t cnt, float *whole, tdm_rng_t *rng) {
+    tdm_rows_sums_t s = {.stride = elems, .cnt = cnt};
+    if (!cnt) return s;
+    float *part = floats(elems * cnt, rng);
+    for (uint64_t i = 0; i < elems; i++) {
+        float sum = part[i];
+        for (uint32_t c = 1; c < cnt; c++) sum += part[c * elems + i];
+        whole[i] += sum;
+    }
+    s.part = bench_put(part, elems * cnt * 4);
+    return s;
+}
+
+static void try_norm(uint32_t rows, uint32_t wants, uint32_t grid, uint32_t hidden, uint32_t cnt,
                      tdm_rng_t *rng) {
     world_make(rows, wants, 10, rng);
     float *x = floats((uint64_t)rows * hidden, rng), *g = floats(hidden, rng);
+    float *kept = bench_alloc((uint64_t)rows * hidden * 4);
     uint16_t *got = bench_alloc((uint64_t)TDM_MAX(rows, grid) * hidden * 2);
     double *y = bench_alloc(hidden * sizeof *y);
     float *d_x = bench_put(x, (uint64_t)rows * hidden * 4), *d_g = bench_put(g, hidden * 4);
-    void *d_out = bench_put(NULL, (uint64_t)rows * hidden * 2);
-    bench_cuda(tdm_rows_norm(d_x, d_g, hidden, 1e-5f, d_out, rows, NULL), "norm");
-    bench_get(got, d_out, (uint64_t)rows * hidden * 2);
-    for (uint32_t r = 0; r < rows; r++) {
-        norm_ref(x + (uint64_t)r * hidden, g, hidden, 1e-5, y);
-        for (uint32_t i = 0; i < hidden; i++)
-            near("norm", i, (double)bench_f32(got[(uint64_t)r * hidden + i]), y[i]);
-    }
-    bench_free(d_out);
-    d_out = bench_put(NULL, (uint64_t)grid * hidden * 2);
-    bench_cuda(tdm_rows_norm_wanted(w.d_step, d_x, d_g, hidden, 1e-5f, d_out, grid, NULL), "norm");
+    tdm_rows_sums_t sums = parts((uint64_t)rows * hidden, cnt, x, rng);
+    void *d_out = bench_put(NULL, (uint64_t)grid * hidden * 2);
+    bench_cuda(tdm_rows_norm_wanted(w.d_step, d_x, &sums, d_g, hidden, 1e-5f, d_out, grid, NULL),
+               "norm");
     bench_get(got, d_out, (uint64_t)grid * hidden * 2);
     for (uint32_t r = 0; r < grid; r++) {
         memset(y, 0, hidden * sizeof *y);
@@ -156,18 +164,31 @@ static void try_norm(uint32_t rows, uint32_t wants, uint32_t grid, uint32_t hidd
         for (uint32_t i = 0; i < hidden; i++)
             near("norm of wanted", i, (double)bench_f32(got[(uint64_t)r * hidden + i]), y[i]);
     }
+    bench_free(d_out);
+    d_out = bench_put(NULL, (uint64_t)rows * hidden * 2);
+    bench_cuda(tdm_rows_norm(d_x, &sums, d_g, hidden, 1e-5f, d_out, rows, NULL), "norm");
+    bench_get(got, d_out, (uint64_t)rows * hidden * 2);
+    for (uint32_t r = 0; r < rows; r++) {
+        norm_ref(x + (uint64_t)r * hidden, g, hidden, 1e-5, y);
+        for (uint32_t i = 0; i < hidden; i++)
+            near("norm", i, (double)bench_f32(got[(uint64_t)r * hidden + i]), y[i]);
+    }
+    bench_get(kept, d_x, (uint64_t)rows * hidden * 4);
+    bench_ok(memcmp(kept, x, (uint64_t)rows * hidden * 4) == 0,
+             "the residual of %u rows, width %u, %u parts", rows, hidden, cnt);
     bench_free(d_x);
     bench_free(d_g);
     bench_free(d_out);
+    if (cnt) bench_free((void *)(uintptr_t)sums.part);
     world_end();
 }
 
 static void try_rope(uint32_t rows, uint32_t grid, uint32_t nq, uint32_t nkv, uint32_t dim,
-                     tdm_rng_t *rng) {
+                     uint32_t cnt, tdm_rng_t *rng) {
     world_make(rows, 0, 10, rng);
     uint32_t width = (nq + 2 * nkv) * dim, half = dim / 2;
     uint64_t pool_cnt = (uint64_t)PAGES * nkv * 64 * dim;
-    float *qkv = floats((uint64_t)rows * width, rng);
+    float *qkv = bench_alloc((uint64_t)rows * width * 4);
     float *turn = bench_alloc((uint64_t)STRIDE * 64 * dim * 4);
     double freq[128];
     for (uint32_t i = 0; i < half; i++) freq[i] = pow(10000.0, -2.0 * i / dim);
@@ -183,7 +204,7 @@ static void try_rope(uint32_t rows, uint32_t grid, uint32_t nq, uint32_t nkv, ui
                      "turn %u %u", p, i);
         }
     void *d_pool[2] = {bench_put(NULL, pool_cnt * 2), bench_put(NULL, pool_cnt * 2)};
-    tdm_rows_rope_t a = {.qkv = bench_put(qkv, (uint64_t)rows * width * 4),
+    tdm_rows_rope_t a = {.qkv = parts((uint64_t)rows * width, cnt, qkv, rng),
                          .turn = d_turn,
                          .q = bench_put(NULL, (uint64_t)grid * nq * dim * 2),
                          .k_pool = d_pool[0],
@@ -220,7 +241,7 @@ static void try_rope(uint32_t rows, uint32_t grid, uint32_t nq, uint32_t nkv, ui
     for (uint64_t i = 0; i < pool_cnt; i++)
         is_clean &= pool[0][i] == 0xffff && pool[1][i] == 0xffff;
     bench_ok(is_clean, "rope wrote elsewhere: %u rows", rows);
-    void *all[] = {d_freq, d_turn, d_pool[0], d_pool[1], (void *)(uintptr_t)a.qkv, a.q};
+    void *all[] = {d_freq, d_turn, d_pool[0], d_pool[1], (void *)(uintptr_t)a.qkv.part, a.q};
     for (size_t i = 0; i < TDM_COUNT_OF(all); i++) bench_free(all[i]);
     world_end();
 }
@@ -270,20 +291,20 @@ static void try_draw(uint64_t rows, uint64_t cols, int is_head) {
 
 int part_rows(void) {
     tdm_rng_t rng = {1};
-    const uint32_t width[] = {8, 24, 96, 576, 1032, 4096, 8192};
+    const uint32_t width[] = {8, 24, 96, 576, 1032, 4096, 8192, 16640};
     const uint32_t count[][2] = {{1, 1}, {1, 8}, {3, 4}, {33, 40}, {130, 144}};
     try_scatter(&rng);
     for (size_t k = 0; k < TDM_COUNT_OF(count); k++) {
         uint32_t rows = count[k][0], grid = count[k][1];
         for (size_t i = 0; i < TDM_COUNT_OF(width); i++) {
             try_embed(rows, grid, width[i], &rng);
-            try_norm(rows, (rows + 1) / 2, grid, width[i], &rng);
+            try_norm(rows, (rows + 1) / 2, grid, width[i], (uint32_t)(k + i) % 9, &rng);
             try_swiglu(rows, width[i], &rng);
         }
-        try_rope(rows, grid, 3, 1, 64, &rng);
-        try_rope(rows, grid, 32, 8, 128, &rng);
-        try_rope(rows, grid, 2, 2, 96, &rng);
-        try_rope(rows, grid, 16, 1, 256, &rng);
+        try_rope(rows, grid, 3, 1, 64, 1, &rng);
+        try_rope(rows, grid, 32, 8, 128, 2 + (uint32_t)k, &rng);
+        try_rope(rows, grid, 2, 2, 96, 3 + (uint32_t)k, &rng);
+        try_rope(rows, grid, 16, 1, 256, 4 + (uint32_t)k, &rng);
     }
     try_draw(307, 4, 1);
     try_draw(300, 96, 1);

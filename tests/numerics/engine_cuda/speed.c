@@ -59,7 +59,7 @@ static void measure_ceilings(void) {
     tdm_error_t err = {0};
     cudaEvent_t begin, end;
     const uint64_t cube_sz = (uint64_t)CUBE * CUBE * 2;
-    const tdm_gemm_shape_t shape = {CUBE, CUBE, CUBE, TDM_GEMM_BF16, 0};
+    const tdm_gemm_shape_t shape = {CUBE, CUBE, CUBE, TDM_GEMM_BF16, 0, 0};
     bench_cuda((int)cudaMalloc((void **)&p, READ_SZ + TDM_GEMM_WORKSPACE), "cudaMalloc");
     bench_cuda(tdm_rows_draw(1, 1e-5f, READ_SZ / 2, 0, p, NULL), "draw");
     bench_cuda((int)cudaEventCreate(&begin), "an event");
@@ -71,7 +71,7 @@ static void measure_ceilings(void) {
         best = fminf(best, elapsed_ms(begin, end));
     }
     read_rate = (double)READ_SZ / (double)best * 1e3;
-    if (tdm_gemm_open(p + READ_SZ, &g, &err) != TDM_OK) exit(2);
+    if (tdm_gemm_open(p + READ_SZ, NULL, &g, &err) != TDM_OK) exit(2);
     for (uint32_t n = 0; n < 2; n++) { /* the first warms up */
         bench_cuda((int)cudaEventRecord(begin, NULL), "an event");
         for (uint32_t i = 0; i < 350; i++)
