@@ -39,7 +39,7 @@ def field(package, name):
 
 
 class Root:
-    def __init__(self, folder, packages):
+    def __init__(self, folder, packages, more=()):
         self.root = os.path.join(folder, "root")
         depends = {d.split("|")[0].split("(")[0].strip()
                    for p in packages for d in field(p, "Depends").split(",") if d.strip()}
@@ -52,7 +52,7 @@ class Root:
         os.chmod(folder, 0o755)
         release = run("sh", "-c", ". /etc/os-release; echo $VERSION_CODENAME").stdout.strip()
         r = run("mmdebstrap", "--variant=minbase", f"--aptopt={options}", "--skip=cleanup/tmp",
-                "--include=" + ",".join(sorted(depends)), release, self.root, *sources, check=False)
+                "--include=" + ",".join(sorted(depends) + list(more)), release, self.root, *sources, check=False)
         if r.returncode:
             print("no clean root can be made here: " + r.stderr[-1500:])
             sys.exit(77)

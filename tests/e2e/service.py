@@ -174,6 +174,30 @@ def the_sandbox_of_the_unit_is_enough():
         assert not calls - allowed
 
 
+def tandemctl_fits_the_units_that_start_it():
+    """What the scripts of first boot, health and the balancer's agent call is in their units' filters."""
+    if not shutil.which("strace") or not shutil.which("systemd-analyze"):
+        print("needs strace and systemd-analyze")
+        sys.exit(77)
+    root = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../..")
+    env = {**os.environ, "PATH": BIN + ":" + os.environ["PATH"]}
+    with tempfile.TemporaryDirectory(prefix="tandem-calls-") as folder:
+        cases = (("tandem-first-boot", ["deploy/first-boot"], {"TANDEM_ROOT": folder}),
+                 ("tandem-health", ["timeout", "1", "deploy/health"], {}),
+                 ("tandem-agent@", ["deploy/fleet/agent"], {}))
+        for unit, command, more in cases:
+            allowed = filtered(os.path.join(root, f"deploy/systemd/{unit}.service"))
+            log = os.path.join(folder, "calls")
+            subprocess.run(["strace", "-f", "--quiet=all", "-o", log, *command], cwd=root, env={**env, **more},
+                           stdout=subprocess.DEVNULL, check=False)
+            with open(log, encoding="utf-8", errors="replace") as f:
+                calls = set(re.findall(r"(?m)^\d+ +(\w+)\(", f.read()))
+            assert len(calls) > 20, calls
+            print(f"{unit}: {len(calls)} system calls, not in the filter: {sorted(calls - allowed) or 'none'}")
+            assert not calls - allowed
+            assert calls - (allowed - {"set_mempolicy"}) == {"set_mempolicy"}  # which the filter names by itself
+
+
 def main():
     global BIN
     if os.geteuid() != 0:
