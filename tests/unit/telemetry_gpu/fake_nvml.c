@@ -8,7 +8,7 @@
 
 #define CALL __attribute__((visibility("default")))
 
-CALL fake_nvml_t fake_nvml;
+CALL fake_nvml_t fake_nvml = FAKE_NVML_WELL;
 
 CALL int nvmlInit_v2(void);
 int nvmlInit_v2(void) {

@@ -37,4 +37,16 @@ typedef struct fake_nvml {
     uint32_t object_cnt; /* GPM samples and event sets not freed */
 } fake_nvml_t;
 
+/* A board that is well and works hard. */
+#define FAKE_NVML_WELL                                                                             \
+    {                                                                                              \
+        .instant_mw = 650000, .average_mw = 610000, .limit_mw = 700000, .energy_mj = 12345678,     \
+        .gpm = {                                                                                   \
+            87.5,                                                                                  \
+            42.25,                                                                                 \
+            33.0,                                                                                  \
+            71.125                                                                                 \
+        }                                                                                          \
+    }
+
 #endif /* TDM_TEST_FAKE_NVML_H */

@@ -34,11 +34,7 @@ static void load(const char *library) {
     assert_non_null(held);
     fake = dlsym(held, "fake_nvml");
     assert_non_null(fake);
-    *fake = (fake_nvml_t){.instant_mw = 650000,
-                          .average_mw = 610000,
-                          .limit_mw = 700000,
-                          .energy_mj = 12345678,
-                          .gpm = {87.5, 42.25, 33.0, 71.125}};
+    *fake = (fake_nvml_t)FAKE_NVML_WELL;
 }
 
 static int setup(void **state) {
