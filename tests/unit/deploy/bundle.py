@@ -1,0 +1,63 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""deploy/bundle/start: what it gives to tandemd, and which bundle it refuses.
+
+usage: bundle.py.  The program it starts here only prints what it was given."""
+import os
+import shutil
+import subprocess
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+SOURCE = os.path.join(HERE, "..", "..", "..", "deploy", "bundle")
+
+
+def make(folder):
+    os.chmod(folder, 0o755)
+    for d in ("bin", "lib", "drivers"):
+        os.makedirs(os.path.join(folder, d), mode=0o755)
+    for name in ("start", "demo.json"):
+        shutil.copy2(os.path.join(SOURCE, name), folder)
+        os.chmod(os.path.join(folder, name), 0o755)
+    program = os.path.join(folder, "bin", "tandemd")
+    with open(program, "w", encoding="utf-8") as f:
+        f.write('#!/bin/sh\necho "$LD_LIBRARY_PATH|$(umask)|$*"\n')
+    os.chmod(program, 0o755)
+
+
+def start(folder, *args):
+    env = {k: v for k, v in os.environ.items() if k != "LD_LIBRARY_PATH"}
+    return subprocess.run([os.path.join(folder, "start"), *args], capture_output=True, text=True,
+                          check=False, env=env)
+
+
+def its_own_libraries_and_state(folder):
+    r = start(folder, "--no-tap", "--set", "sched.gap_ms=30")
+    libraries, umask, words = r.stdout.strip().split("|")
+    assert r.returncode == 0 and libraries == folder + "/lib" and umask == "0077", r
+    assert f"--set state.dir={folder}/state" in words and "port.kind=none" in words, words
+    assert words.endswith("--set sched.gap_ms=30"), words
+    assert "port.kind" not in start(folder).stdout
+
+
+def a_bundle_that_others_may_write_to_is_refused(folder):
+    for part in (".", "bin", "lib", "drivers", "bin/tandemd", "start"):
+        path = os.path.join(folder, part)
+        mode = os.stat(path).st_mode & 0o777
+        for bit in (0o002, 0o020):
+            os.chmod(path, mode | bit)
+            r = start(folder, "--no-tap")
+            assert r.returncode == 1 and "others may write" in r.stderr and not r.stdout, (part, r)
+        os.chmod(path, mode)
+    assert start(folder, "--no-tap").returncode == 0
+
+
+def main():
+    for fact in (its_own_libraries_and_state, a_bundle_that_others_may_write_to_is_refused):
+        with tempfile.TemporaryDirectory() as folder:
+            make(folder)
+            fact(folder)
+
+
+if __name__ == "__main__":
+    main()
