@@ -77,6 +77,9 @@ static uint32_t next_text(tdm_api_tile_t *t, tdm_slot_t *s) {
 /* write_tokens writes one record and says how many tokens it completes. */
 static void write_tokens(tdm_api_tile_t *t, tdm_call_t *c, tdm_slot_t *s, const tdm_writer_t *w) {
     uint32_t token_cnt = is_native(s) ? 0 : TDM_MIN(s->read_cnt - s->sent_cnt, 65535u);
+    /* Of a backlog only the newest token's time is known. */
+    if (s->is_stream && token_cnt > 0 && s->read_cnt == s->out_cnt)
+        tdm_pipe_stamp(c->exchange->reply, s->last_ns);
     tdm_call_write(t, c, w, token_cnt);
     s->sent_cnt += token_cnt;
     tdm_count(t->wires.block, TDM_METRIC_tokens_total, TDM_LABEL_TOKEN_output, token_cnt);

@@ -13,10 +13,14 @@ typedef struct record_header {
     uint32_t sz; /* payload bytes, or bytes skipped after the header */
     uint16_t token_cnt;
     uint16_t kind;
+    int64_t made_ns;
 } record_header_t;
 
+/* A gap is at least a header: records are padded to whole ones. */
+_Static_assert(sizeof(record_header_t) == TDM_PIPE_RECORD_HEADER, "the header is its size");
+
 static uint32_t padded(uint32_t sz) {
-    return (sz + 7u) & ~7u;
+    return (sz + TDM_PIPE_RECORD_HEADER - 1u) & ~(TDM_PIPE_RECORD_HEADER - 1u);
 }
 
 static record_header_t header_at(const tdm_pipe_t *p, uint32_t at) {
@@ -40,6 +44,7 @@ void tdm_pipe_reset(tdm_pipe_t *p) {
     tdm_store_relaxed(&p->head, 0u);
     tdm_store_relaxed(&p->tail, 0u);
     p->partial = 0;
+    p->made_ns = 0;
 }
 
 int tdm_pipe_write(tdm_pipe_t *p, const void *bytes, uint32_t sz, uint32_t token_cnt) {
@@ -56,7 +61,11 @@ int tdm_pipe_write(tdm_pipe_t *p, const void *bytes, uint32_t sz, uint32_t token
         head += gap;
     }
     put_header(p, head,
-               (record_header_t){.sz = sz, .token_cnt = (uint16_t)token_cnt, .kind = KIND_RECORD});
+               (record_header_t){.sz = sz,
+                                 .token_cnt = (uint16_t)token_cnt,
+                                 .kind = KIND_RECORD,
+                                 .made_ns = p->made_ns});
+    p->made_ns = 0;
     memcpy(p->buf + (head & (p->capacity - 1)) + TDM_PIPE_RECORD_HEADER, bytes, sz);
     tdm_store_release(&p->head, head + need); /* R1: pairs with A1 in tdm_pipe_peek */
     return 1;
@@ -74,6 +83,7 @@ int tdm_pipe_peek(tdm_pipe_t *p, uint32_t *cursor, tdm_pipe_record_t *rec) {
     rec->bytes = p->buf + (*cursor & (p->capacity - 1)) + TDM_PIPE_RECORD_HEADER;
     rec->sz = h.sz;
     rec->token_cnt = h.token_cnt;
+    rec->made_ns = h.made_ns;
     *cursor += TDM_PIPE_RECORD_HEADER + padded(h.sz);
     return 1;
 }

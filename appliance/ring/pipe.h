@@ -29,13 +29,14 @@
 
 TDM_BEGIN_DECLS
 
-#define TDM_PIPE_RECORD_HEADER        8u
+#define TDM_PIPE_RECORD_HEADER        16u
 #define TDM_PIPE_RECORD_MAX(capacity) ((capacity) / 2u - TDM_PIPE_RECORD_HEADER)
 
 typedef struct tdm_pipe {
     uint8_t *buf;
     uint32_t capacity;                         /* power of two */
     uint32_t head TDM_ALIGNED(TDM_CACHE_LINE); /* written by api */
+    int64_t made_ns;                           /* api: of the records to come */
     uint32_t tail TDM_ALIGNED(TDM_CACHE_LINE); /* written by the door */
     uint32_t partial; /* door: payload bytes of the record at tail already released */
 } tdm_pipe_t;
@@ -44,6 +45,7 @@ typedef struct tdm_pipe_record {
     const uint8_t *bytes;
     uint32_t sz;
     uint32_t token_cnt; /* output tokens this record completes */
+    int64_t made_ns;    /* when the newest of them was made; 0: not told */
 } tdm_pipe_record_t;
 
 /* tdm_pipe_init takes capacity bytes (a power of two in [64, 2^30]) at
@@ -56,6 +58,12 @@ void tdm_pipe_reset(tdm_pipe_t *p);
 /* tdm_pipe_write appends one record: 1, or 0 where it does not fit now.
    sz in [1, TDM_PIPE_RECORD_MAX(capacity)], token_cnt < 65536.  api only. */
 TDM_MUST_USE int tdm_pipe_write(tdm_pipe_t *p, const void *bytes, uint32_t sz, uint32_t token_cnt);
+
+/* tdm_pipe_stamp tells when the tokens of the next record were made; 0, as
+   after a reset: not told.  api only. */
+static inline void tdm_pipe_stamp(tdm_pipe_t *p, int64_t made_ns) {
+    p->made_ns = made_ns;
+}
 
 /* tdm_pipe_begin gives the reader's first cursor after a reset, 0. */
 static inline uint32_t tdm_pipe_begin(void) {

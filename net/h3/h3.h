@@ -72,8 +72,10 @@ typedef struct tdm_h3_tile {
        too (where exchange_ready had returned NONE). */
     void (*exchange_closed)(void *ctx, tdm_exchange_t *x, int64_t now_ns);
 
-    /* A record that completes token_cnt (>= 0) tokens was handed to QUIC. */
-    void (*record_sent)(void *ctx, tdm_exchange_t *x, uint32_t token_cnt, int64_t now_ns);
+    /* A record that completes token_cnt (>= 0) tokens, made at made_ns (0: not
+       told), was handed to QUIC. */
+    void (*record_sent)(void *ctx, tdm_exchange_t *x, uint32_t token_cnt, int64_t made_ns,
+                        int64_t now_ns);
 } tdm_h3_tile_t;
 
 typedef struct tdm_h3_config {

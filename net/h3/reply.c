@@ -131,7 +131,7 @@ static nghttp3_ssize on_read(nghttp3_conn *nc, int64_t id, nghttp3_vec *vec, siz
     tdm_pipe_record_t rec;
     while (cnt < vec_max && tdm_pipe_peek(st->x->reply, &st->cursor, &rec)) {
         vec[cnt++] = (nghttp3_vec){(uint8_t *)(uintptr_t)rec.bytes, rec.sz};
-        h->cfg.tile.record_sent(h->cfg.tile.ctx, st->x, rec.token_cnt, h->now_ns);
+        h->cfg.tile.record_sent(h->cfg.tile.ctx, st->x, rec.token_cnt, rec.made_ns, h->now_ns);
     }
     if (cnt < vec_max && is_end_seen) {
         *flags |= NGHTTP3_DATA_FLAG_EOF;

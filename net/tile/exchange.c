@@ -121,8 +121,10 @@ static void exchange_closed(void *ctx, tdm_exchange_t *x, int64_t now_ns) {
     owner_leave(t, x->handle.slot, OWNER_H3);
 }
 
-static void record_sent(void *ctx, tdm_exchange_t *x, uint32_t token_cnt, int64_t now_ns) {
+static void record_sent(void *ctx, tdm_exchange_t *x, uint32_t token_cnt, int64_t made_ns,
+                        int64_t now_ns) {
     tdm_net_tile_t *t = ctx;
+    if (made_ns != 0 && t->made_cnt < MADE_MAX) t->made_ns[t->made_cnt++] = made_ns;
     tdm_stream_sent(&slot_of(t, x)->stream, t->c.block, x, token_cnt, now_ns);
 }
 

@@ -22,6 +22,10 @@
 #define EGRESS_PER_TURN 128u
 #define OUTPUT_PER_TURN 64u
 
+/* MADE_MAX: token records whose way to the wire one burst measures; a burst
+   of 32 datagrams holds some 200 of the shortest.  More are sent unmeasured. */
+#define MADE_MAX 512u
+
 /* After so long without another refusal it is not known whether the port
    still refuses. */
 #define STUCK_KNOWN_NS (10 * TDM_NS_PER_S)
@@ -87,7 +91,9 @@ struct tdm_net_tile {
     int64_t publish_ns;
     int64_t refused_from_ns; /* since then the port took no frame; NEVER: it did last */
     int64_t refused_last_ns;
-    uint32_t is_stuck; /* written by the tile, read by anyone */
+    uint32_t is_stuck;         /* written by the tile, read by anyone */
+    int64_t made_ns[MADE_MAX]; /* of tokens handed to QUIC for the next burst */
+    uint32_t made_cnt;
     kept_t kept;
     tile_counters_t n;
 };

@@ -35,6 +35,13 @@ def doors_agree():
             over_h3 = a.generate_h3(prompt, 24)
             # the model may end by itself over HTTP/3, where eos is not ignored
             assert over_h3 == whole[:len(over_h3)] and over_h3, (over_h3, whole)
+        sent = a.total("tandem_wire_seconds_count")
+        c, r = a.stream("not through the port", 5)
+        assert len(stream_ids(r)) == 5
+        c.close()
+        assert a.total("tandem_wire_seconds_count") == sent  # measured at the port alone
+        assert 3 <= sent <= a.total("tandem_tokens_total", 'kind="output"'), sent
+        assert a.total("tandem_wire_seconds_sum") < sent * 0.25
         chat = a.ctl("chat", "--temperature", "0", "--max-tokens", "8", "hi")
         assert chat.returncode == 0
         assert a.total("tandem_net_packets_total", 'direction="rx"') > 10

@@ -92,7 +92,9 @@ static void on_closed(void *ctx, tdm_exchange_t *x, int64_t now_ns) {
     slot_of(x)->is_streaming = 0;
 }
 
-static void on_sent(void *ctx, tdm_exchange_t *x, uint32_t token_cnt, int64_t now_ns) {
+static void on_sent(void *ctx, tdm_exchange_t *x, uint32_t token_cnt, int64_t made_ns,
+                    int64_t now_ns) {
+    (void)made_ns;
     (void)ctx;
     (void)x;
     (void)token_cnt;

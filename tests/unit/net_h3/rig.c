@@ -114,7 +114,9 @@ static void on_closed(void *ctx, tdm_exchange_t *x, int64_t now_ns) {
     r->closed_cnt++;
 }
 
-static void on_sent(void *ctx, tdm_exchange_t *x, uint32_t token_cnt, int64_t now_ns) {
+static void on_sent(void *ctx, tdm_exchange_t *x, uint32_t token_cnt, int64_t made_ns,
+                    int64_t now_ns) {
+    (void)made_ns;
     rig_t *r = ctx;
     (void)x;
     assert_int_equal(now_ns, r->now_ns);

@@ -87,6 +87,32 @@ static void the_largest_record_always_fits_an_empty_pipe(void **state) {
     assert_in_range(fitted, 1, 2);
 }
 
+static void a_stamp_is_of_one_record(void **state) {
+    (void)state;
+    uint8_t buf[256] TDM_ALIGNED(64);
+    tdm_pipe_t p;
+    tdm_pipe_record_t rec;
+    assert_int_equal(tdm_pipe_init(&p, buf, sizeof buf), TDM_OK);
+    uint32_t cursor = tdm_pipe_begin();
+    const int64_t stamp[] = {0, 123456789012345, 0, 77};
+    for (uint32_t turn = 0; turn < 3; turn++) { /* over the end of the buffer */
+        for (size_t i = 0; i < TDM_COUNT_OF(stamp); i++) {
+            if (stamp[i]) tdm_pipe_stamp(&p, stamp[i]);
+            assert_true(tdm_pipe_write(&p, "token", 5, 1));
+        }
+        for (size_t i = 0; i < TDM_COUNT_OF(stamp); i++) {
+            assert_true(tdm_pipe_peek(&p, &cursor, &rec));
+            assert_true(rec.made_ns == stamp[i]);
+            tdm_pipe_release(&p, rec.sz);
+        }
+    }
+    tdm_pipe_stamp(&p, 5); /* of a record that never came */
+    tdm_pipe_reset(&p);
+    cursor = tdm_pipe_begin();
+    assert_true(tdm_pipe_write(&p, "token", 5, 1));
+    assert_true(tdm_pipe_peek(&p, &cursor, &rec) && rec.made_ns == 0);
+}
+
 static void bad_memory_is_refused(void **state) {
     (void)state;
     uint8_t buf[64] TDM_ALIGNED(64);
@@ -100,6 +126,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bytes_survive_any_interleaving),
         cmocka_unit_test(the_largest_record_always_fits_an_empty_pipe),
+        cmocka_unit_test(a_stamp_is_of_one_record),
         cmocka_unit_test(bad_memory_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
