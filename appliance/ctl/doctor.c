@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "appliance/ctl/doctor.h"
+#include "appliance/ctl/doctor_private.h"
+
+#include "appliance/setup/store.h"
 
 #include <dirent.h>
 #include <inttypes.h>
@@ -19,25 +21,16 @@
 /* net, api, scheduler and executor: a core each where tiles spin. */
 #define CPU_MIN 4u
 
-typedef struct doctor {
-    const tdm_doctor_ask_t *ask;
-    tdm_doctor_line_t *line;
-    uint32_t cnt;
-} doctor_t;
-
 /* --- reading -------------------------------------------------------------- */
 
-static int path_of(const doctor_t *d, char out[PATH_MAX], const char *fmt, va_list args) {
+static int path_of(const tdm_doctor_t *d, char out[PATH_MAX], const char *fmt, va_list args) {
     int used = snprintf(out, PATH_MAX, "%s", d->ask->root);
     if (used < 0 || used >= PATH_MAX) return 0;
     int n = vsnprintf(out + used, (size_t)(PATH_MAX - used), fmt, args);
     return n >= 0 && n < PATH_MAX - used;
 }
 
-/* read_text reads the first line of a file; 0 where there is none. */
-static int read_text(const doctor_t *d, char *out, size_t cap, const char *fmt, ...)
-    __attribute__((format(printf, 4, 5)));
-static int read_text(const doctor_t *d, char *out, size_t cap, const char *fmt, ...) {
+int tdm_doctor_read(const tdm_doctor_t *d, char *out, size_t cap, const char *fmt, ...) {
     char path[PATH_MAX];
     va_list args;
     va_start(args, fmt);
@@ -53,9 +46,9 @@ static int read_text(const doctor_t *d, char *out, size_t cap, const char *fmt, 
 }
 
 /* read_link gives the last part of where a link leads. */
-static int read_link(const doctor_t *d, char *out, size_t cap, const char *fmt, ...)
+static int read_link(const tdm_doctor_t *d, char *out, size_t cap, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
-static int read_link(const doctor_t *d, char *out, size_t cap, const char *fmt, ...) {
+static int read_link(const tdm_doctor_t *d, char *out, size_t cap, const char *fmt, ...) {
     char path[PATH_MAX], to[PATH_MAX];
     va_list args;
     va_start(args, fmt);
@@ -72,9 +65,9 @@ static int read_link(const doctor_t *d, char *out, size_t cap, const char *fmt, 
     return 1;
 }
 
-static int is_there(const doctor_t *d, struct stat *sb, const char *fmt, ...)
+static int is_there(const tdm_doctor_t *d, struct stat *sb, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-static int is_there(const doctor_t *d, struct stat *sb, const char *fmt, ...) {
+static int is_there(const tdm_doctor_t *d, struct stat *sb, const char *fmt, ...) {
     char path[PATH_MAX];
     va_list args;
     va_start(args, fmt);
@@ -84,7 +77,7 @@ static int is_there(const doctor_t *d, struct stat *sb, const char *fmt, ...) {
 }
 
 /* count_entries counts what a folder holds that begins with prefix. */
-static uint32_t count_entries(const doctor_t *d, const char *folder, const char *prefix) {
+static uint32_t count_entries(const tdm_doctor_t *d, const char *folder, const char *prefix) {
     char path[PATH_MAX];
     if (snprintf(path, sizeof path, "%s%s", d->ask->root, folder) >= (int)sizeof path) return 0;
     DIR *dir = opendir(path);
@@ -96,18 +89,16 @@ static uint32_t count_entries(const doctor_t *d, const char *folder, const char 
     return cnt;
 }
 
-static uint64_t read_u64(const doctor_t *d, const char *folder, const char *name) {
+static uint64_t read_u64(const tdm_doctor_t *d, const char *folder, const char *name) {
     char text[64];
-    return read_text(d, text, sizeof text, "%s/%s", folder, name) ? strtoull(text, NULL, 10) : 0;
+    return tdm_doctor_read(d, text, sizeof text, "%s/%s", folder, name) ? strtoull(text, NULL, 10)
+                                                                        : 0;
 }
 
 /* --- telling ---------------------------------------------------------------- */
 
-static tdm_doctor_line_t *tell(doctor_t *d, const char *what, tdm_doctor_state_t state,
-                               const char *fix, const char *fmt, ...)
-    __attribute__((format(printf, 5, 6)));
-static tdm_doctor_line_t *tell(doctor_t *d, const char *what, tdm_doctor_state_t state,
-                               const char *fix, const char *fmt, ...) {
+void tdm_doctor_tell(tdm_doctor_t *d, const char *what, tdm_doctor_state_t state, const char *fix,
+                     const char *fmt, ...) {
     static tdm_doctor_line_t lost;
     tdm_doctor_line_t *l = d->cnt < TDM_DOCTOR_LINE_MAX ? &d->line[d->cnt++] : &lost;
     va_list args;
@@ -118,14 +109,13 @@ static tdm_doctor_line_t *tell(doctor_t *d, const char *what, tdm_doctor_state_t
     va_start(args, fmt);
     (void)vsnprintf(l->found, sizeof l->found, fmt, args);
     va_end(args);
-    return l;
 }
 
 /* --- memory ------------------------------------------------------------------- */
 
 /* Each node is told; what decides is the machine's sum, for a house on one
    node needs pages there alone. */
-static void check_hugepages(doctor_t *d) {
+static void check_hugepages(tdm_doctor_t *d) {
     static const struct {
         const char *folder;
         uint64_t kb;
@@ -143,23 +133,28 @@ static void check_hugepages(doctor_t *d) {
         }
         sum_mb += free_mb[n];
     }
-    tdm_doctor_state_t state = sum_mb >= d->ask->huge_mb ? TDM_DOCTOR_OK
-                               : sum_mb                  ? TDM_DOCTOR_DEGRADED
-                                                         : TDM_DOCTOR_MISSING;
-    char fix[96];
-    (void)snprintf(fix, sizeof fix, "deploy/hugepages take %u", d->ask->huge_mb);
+    tdm_doctor_state_t state = sum_mb >= d->huge_mb ? TDM_DOCTOR_OK
+                               : sum_mb             ? TDM_DOCTOR_DEGRADED
+                                                    : TDM_DOCTOR_MISSING;
+    char fix[128];
+    (void)snprintf(fix, sizeof fix,
+                   d->has_setup ? "machine.hugepages_2m of appliance.json: %u"
+                                : "TANDEM_HUGEPAGES=%u in /etc/default/tandem, then systemctl "
+                                  "restart tandem-hugepages",
+                   d->huge_mb / 2);
     for (uint32_t n = 0; n < node_cnt; n++) {
         char what[32];
         (void)snprintf(what, sizeof what, "hugepages node%u", n);
-        (void)tell(d, what, state, fix, "%" PRIu64 " of %" PRIu64 " MiB free, %u wanted in all",
-                   free_mb[n], total_mb[n], d->ask->huge_mb);
+        tdm_doctor_tell(d, what, state, fix,
+                        "%" PRIu64 " of %" PRIu64 " MiB free, %u wanted in all", free_mb[n],
+                        total_mb[n], d->huge_mb);
     }
     if (node_cnt == 0)
-        (void)tell(d, "hugepages", TDM_DOCTOR_MISSING, "a kernel with CONFIG_HUGETLBFS and sysfs",
-                   "no memory node is listed");
+        tdm_doctor_tell(d, "hugepages", TDM_DOCTOR_MISSING,
+                        "a kernel with CONFIG_HUGETLBFS and sysfs", "no memory node is listed");
 }
 
-static void check_memlock(doctor_t *d) {
+static void check_memlock(tdm_doctor_t *d) {
     static const char fix[] = "LimitMEMLOCK=infinity in the unit, or ulimit -l unlimited";
     char path[PATH_MAX], line[256], soft[32] = "";
     FILE *f = NULL;
@@ -169,17 +164,17 @@ static void check_memlock(doctor_t *d) {
         if (sscanf(line, "Max locked memory %31s", soft) == 1) break;
     if (f) (void)fclose(f);
     if (!soft[0]) {
-        (void)tell(d, "memory lock", TDM_DOCTOR_ABSENT, "", "no limit is told");
+        tdm_doctor_tell(d, "memory lock", TDM_DOCTOR_ABSENT, "", "no limit is told");
         return;
     }
     int is_enough = strcmp(soft, "unlimited") == 0 || strtoull(soft, NULL, 10) >= MEMLOCK_MIN;
-    (void)tell(d, "memory lock", is_enough ? TDM_DOCTOR_OK : TDM_DOCTOR_DEGRADED, fix,
-               "limit %s bytes", soft);
+    tdm_doctor_tell(d, "memory lock", is_enough ? TDM_DOCTOR_OK : TDM_DOCTOR_DEGRADED, fix,
+                    "limit %s bytes", soft);
 }
 
 /* --- processors --------------------------------------------------------------- */
 
-static void check_cpus(doctor_t *d) {
+static void check_cpus(tdm_doctor_t *d) {
     char isolated[128], nohz[128], clock[64];
     uint32_t cnt = 0;
     for (char path[64]; cnt < 4096; cnt++) {
@@ -187,75 +182,78 @@ static void check_cpus(doctor_t *d) {
         (void)snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%u", cnt);
         if (!is_there(d, &sb, "%s", path)) break;
     }
-    (void)tell(d, "processors", cnt >= CPU_MIN ? TDM_DOCTOR_OK : TDM_DOCTOR_DEGRADED,
-               "tile.poll=adaptive (tiles share cores), or a larger machine",
-               "%u, a tile each wants %u", cnt, CPU_MIN);
-    (void)read_text(d, isolated, sizeof isolated, "/sys/devices/system/cpu/isolated");
-    (void)read_text(d, nohz, sizeof nohz, "/sys/devices/system/cpu/nohz_full");
+    tdm_doctor_tell(d, "processors", cnt >= CPU_MIN ? TDM_DOCTOR_OK : TDM_DOCTOR_DEGRADED,
+                    "tile.poll=adaptive (tiles share cores), or a larger machine",
+                    "%u, a tile each wants %u", cnt, CPU_MIN);
+    (void)tdm_doctor_read(d, isolated, sizeof isolated, "/sys/devices/system/cpu/isolated");
+    (void)tdm_doctor_read(d, nohz, sizeof nohz, "/sys/devices/system/cpu/nohz_full");
     int is_nohz = nohz[0] && strcmp(nohz, "(null)") != 0;
-    (void)tell(d, "cpu isolation", isolated[0] && is_nohz ? TDM_DOCTOR_OK : TDM_DOCTOR_DEGRADED,
-               "kernel command line: isolcpus=managed_irq,domain,N-M nohz_full=N-M rcu_nocbs=N-M",
-               "isolated \"%s\", nohz_full \"%s\"", isolated, is_nohz ? nohz : "");
-    if (!read_text(d, clock, sizeof clock,
-                   "/sys/devices/system/clocksource/clocksource0/current_clocksource")) {
-        (void)tell(d, "clock source", TDM_DOCTOR_ABSENT, "", "none is told");
+    tdm_doctor_tell(
+        d, "cpu isolation", isolated[0] && is_nohz ? TDM_DOCTOR_OK : TDM_DOCTOR_DEGRADED,
+        "kernel command line: isolcpus=managed_irq,domain,N-M nohz_full=N-M rcu_nocbs=N-M (tandemctl "
+        "appliance kernel)",
+        "isolated \"%s\", nohz_full \"%s\"", isolated, is_nohz ? nohz : "");
+    if (!tdm_doctor_read(d, clock, sizeof clock,
+                         "/sys/devices/system/clocksource/clocksource0/current_clocksource")) {
+        tdm_doctor_tell(d, "clock source", TDM_DOCTOR_ABSENT, "", "none is told");
         return;
     }
     int is_tsc = strcmp(clock, "tsc") == 0 || strcmp(clock, "arch_sys_counter") == 0;
-    (void)tell(d, "clock source", is_tsc ? TDM_DOCTOR_OK : TDM_DOCTOR_DEGRADED,
-               "kernel command line: tsc=reliable clocksource=tsc", "%s", clock);
+    tdm_doctor_tell(d, "clock source", is_tsc ? TDM_DOCTOR_OK : TDM_DOCTOR_DEGRADED,
+                    "kernel command line: tsc=reliable clocksource=tsc", "%s", clock);
 }
 
-static void check_governor(doctor_t *d) {
+static void check_governor(tdm_doctor_t *d) {
     uint32_t slow_cnt = 0, cnt = 0;
     char governor[64], other[64] = "";
     for (uint32_t i = 0; i < 4096; i++) {
         struct stat sb;
         if (!is_there(d, &sb, "/sys/devices/system/cpu/cpu%u", i)) break;
-        if (!read_text(d, governor, sizeof governor,
-                       "/sys/devices/system/cpu/cpu%u/cpufreq/scaling_governor", i))
+        if (!tdm_doctor_read(d, governor, sizeof governor,
+                             "/sys/devices/system/cpu/cpu%u/cpufreq/scaling_governor", i))
             continue;
         cnt++;
         if (strcmp(governor, "performance") == 0) continue;
         if (slow_cnt++ == 0) memcpy(other, governor, sizeof other);
     }
     if (cnt == 0)
-        (void)tell(d, "governor", TDM_DOCTOR_ABSENT, "", "no frequency control here");
+        tdm_doctor_tell(d, "governor", TDM_DOCTOR_ABSENT, "", "no frequency control here");
     else if (slow_cnt == 0)
-        (void)tell(d, "governor", TDM_DOCTOR_OK, "", "performance on %u processors", cnt);
+        tdm_doctor_tell(d, "governor", TDM_DOCTOR_OK, "", "performance on %u processors", cnt);
     else
-        (void)tell(d, "governor", TDM_DOCTOR_DEGRADED, "cpupower frequency-set -g performance",
-                   "%.48s on %u of %u processors", other, slow_cnt, cnt);
+        tdm_doctor_tell(d, "governor", TDM_DOCTOR_DEGRADED, "cpupower frequency-set -g performance",
+                        "%.48s on %u of %u processors", other, slow_cnt, cnt);
 }
 
 /* --- devices -------------------------------------------------------------------- */
 
-static void check_iommu(doctor_t *d) {
+static void check_iommu(tdm_doctor_t *d) {
     char unsafe[16];
     uint32_t unit_cnt = count_entries(d, "/sys/class/iommu", "");
     uint32_t group_cnt = count_entries(d, "/sys/kernel/iommu_groups", "");
-    (void)read_text(d, unsafe, sizeof unsafe,
-                    "/sys/module/vfio/parameters/enable_unsafe_noiommu_mode");
+    (void)tdm_doctor_read(d, unsafe, sizeof unsafe,
+                          "/sys/module/vfio/parameters/enable_unsafe_noiommu_mode");
     if (unsafe[0] == 'Y' || unsafe[0] == '1')
-        (void)tell(d, "iommu", TDM_DOCTOR_DEGRADED,
-                   "turn VT-d or AMD-Vi on in the firmware, then enable_unsafe_noiommu_mode=N",
-                   "vfio runs without one: a NIC may write anywhere");
+        tdm_doctor_tell(d, "iommu", TDM_DOCTOR_DEGRADED,
+                        "turn VT-d or AMD-Vi on in the firmware, then enable_unsafe_noiommu_mode=N",
+                        "vfio runs without one: a NIC may write anywhere");
     else if (unit_cnt && group_cnt)
-        (void)tell(d, "iommu", TDM_DOCTOR_OK, "", "%u units, %u groups", unit_cnt, group_cnt);
+        tdm_doctor_tell(d, "iommu", TDM_DOCTOR_OK, "", "%u units, %u groups", unit_cnt, group_cnt);
     else
-        (void)tell(d, "iommu", TDM_DOCTOR_DEGRADED,
-                   "VT-d or AMD-Vi in the firmware; kernel command line: intel_iommu=on iommu=pt",
-                   "none; a TAP or af_packet port needs none, a PCI NIC does");
+        tdm_doctor_tell(
+            d, "iommu", TDM_DOCTOR_DEGRADED,
+            "VT-d or AMD-Vi in the firmware; kernel command line: intel_iommu=on iommu=pt",
+            "none; a TAP or af_packet port needs none, a PCI NIC does");
 }
 
 /* check_nic takes an interface name or a PCI address (with a colon). */
-static void check_nic(doctor_t *d) {
-    const char *nic = d->ask->nic;
+static void check_nic(tdm_doctor_t *d) {
+    const char *nic = d->nic;
     char folder[256], driver[64] = "none", node[16] = "-1";
     struct stat sb;
     if (!nic) {
-        (void)tell(d, "nic", TDM_DOCTOR_ABSENT, "tandemctl doctor NIC checks one",
-                   "none named; the TAP port needs none");
+        tdm_doctor_tell(d, "nic", TDM_DOCTOR_ABSENT, "tandemctl doctor NIC checks one",
+                        "none named; a TAP port needs none");
         return;
     }
     int is_pci = strchr(nic, ':') != NULL;
@@ -263,65 +261,69 @@ static void check_nic(doctor_t *d) {
         snprintf(folder, sizeof folder, is_pci ? "/sys/bus/pci/devices/%s" : "/sys/class/net/%s",
                  nic) >= (int)sizeof folder ||
         !is_there(d, &sb, "%s", folder)) {
-        (void)tell(d, "nic", TDM_DOCTOR_MISSING, "ls /sys/class/net; dpdk-devbind.py --status",
-                   "%.64s: no such interface or PCI device", nic);
+        tdm_doctor_tell(d, "nic", TDM_DOCTOR_MISSING, "ls /sys/class/net /sys/bus/pci/devices",
+                        "%.64s: no such interface or PCI device", nic);
         return;
     }
     const char *device = is_pci ? "" : "/device";
     (void)read_link(d, driver, sizeof driver, "%s%s/driver", folder, device);
-    (void)read_text(d, node, sizeof node, "%s%s/numa_node", folder, device);
+    (void)tdm_doctor_read(d, node, sizeof node, "%s%s/numa_node", folder, device);
     int is_user = strcmp(driver, "vfio-pci") == 0 || strcmp(driver, "uio_pci_generic") == 0;
     char fix[128];
-    (void)snprintf(fix, sizeof fix, "dpdk-devbind.py -b vfio-pci %.64s", nic);
-    (void)tell(d, "nic driver", is_user || !is_pci ? TDM_DOCTOR_OK : TDM_DOCTOR_DEGRADED, fix,
-               "%.64s: %s%s", nic, driver,
-               is_user ? "" : ", the kernel's: af_packet and af_xdp ports work");
+    (void)snprintf(fix, sizeof fix, "systemctl enable --now tandem-nic@%.64s.service", nic);
+    tdm_doctor_tell(d, "nic driver", is_user || !is_pci ? TDM_DOCTOR_OK : TDM_DOCTOR_DEGRADED, fix,
+                    "%.64s: %s%s", nic, driver,
+                    is_user ? "" : ", the kernel's: af_packet and af_xdp ports work");
     if (node[0] == '-')
-        (void)tell(d, "nic node", TDM_DOCTOR_ABSENT, "", "the device tells no memory node");
+        tdm_doctor_tell(d, "nic node", TDM_DOCTOR_ABSENT, "", "the device tells no memory node");
     else
-        (void)tell(d, "nic node", TDM_DOCTOR_OK, "",
-                   "node %s: pin the net tile and its pages there", node);
+        tdm_doctor_tell(d, "nic node", TDM_DOCTOR_OK, "",
+                        "node %s: pin the net tile and its pages there", node);
 }
 
-static void check_tun(doctor_t *d) {
+static void check_tun(tdm_doctor_t *d) {
     struct stat sb;
     int is_found = is_there(d, &sb, "/dev/net/tun");
-    (void)tell(d, "tun device", is_found ? TDM_DOCTOR_OK : TDM_DOCTOR_MISSING,
-               "modprobe tun; in a container: --device /dev/net/tun --cap-add NET_ADMIN",
-               is_found ? "/dev/net/tun" : "no /dev/net/tun: no TAP port");
+    tdm_doctor_tell(d, "tun device", is_found ? TDM_DOCTOR_OK : TDM_DOCTOR_MISSING,
+                    "modprobe tun; in a container: --device /dev/net/tun --cap-add NET_ADMIN",
+                    is_found ? "/dev/net/tun" : "no /dev/net/tun: no TAP port");
 }
 
 /* --- the model -------------------------------------------------------------------- */
 
-static void check_model(doctor_t *d) {
-    static const char fix[] = "deploy/fetch/smollm2 build/models; or --set model.path=dummy:tiny";
+static void check_model(tdm_doctor_t *d) {
+    static const char fix[] =
+        "model.path: a .gguf file, a folder of safetensors, or dummy:tiny for random weights";
     const char *model = d->ask->model;
     struct stat sb;
     if (!model) {
-        (void)tell(d, "model", TDM_DOCTOR_ABSENT, "tandemctl doctor --model PATH checks one",
-                   "none named");
+        tdm_doctor_tell(d, "model", TDM_DOCTOR_ABSENT, "tandemctl doctor --model PATH checks one",
+                        "none named");
     } else if (strncmp(model, "dummy:", 6) == 0) {
-        (void)tell(d, "model", TDM_DOCTOR_OK, "", "%.64s: random weights, no file", model);
+        tdm_doctor_tell(d, "model", TDM_DOCTOR_OK, "", "%.64s: random weights, no file", model);
     } else if (!is_there(d, &sb, "%s%s", model[0] == '/' ? "" : "/", model)) {
-        (void)tell(d, "model", TDM_DOCTOR_MISSING, fix, "%.100s: no such file", model);
+        tdm_doctor_tell(d, "model", TDM_DOCTOR_MISSING, fix, "%.100s: no such file", model);
     } else if (S_ISDIR(sb.st_mode)) {
         struct stat config;
         int is_model = is_there(d, &config, "%s/config.json", model);
-        (void)tell(d, "model", is_model ? TDM_DOCTOR_OK : TDM_DOCTOR_MISSING, fix, "%.100s: %s",
-                   model, is_model ? "a folder with config.json" : "a folder without config.json");
+        tdm_doctor_tell(d, "model", is_model ? TDM_DOCTOR_OK : TDM_DOCTOR_MISSING, fix,
+                        "%.100s: %s", model,
+                        is_model ? "a folder with config.json" : "a folder without config.json");
     } else {
         char magic[5];
-        int is_model = read_text(d, magic, sizeof magic, "%s", model) && !strcmp(magic, "GGUF");
-        (void)tell(d, "model", is_model ? TDM_DOCTOR_OK : TDM_DOCTOR_MISSING, fix,
-                   "%.100s: %s, %lld MiB", model, is_model ? "GGUF" : "no GGUF file",
-                   (long long)(sb.st_size >> 20));
+        int is_model =
+            tdm_doctor_read(d, magic, sizeof magic, "%s", model) && !strcmp(magic, "GGUF");
+        tdm_doctor_tell(d, "model", is_model ? TDM_DOCTOR_OK : TDM_DOCTOR_MISSING, fix,
+                        "%.100s: %s, %lld MiB", model, is_model ? "GGUF" : "no GGUF file",
+                        (long long)(sb.st_size >> 20));
     }
 }
 
 /* --- all of it ---------------------------------------------------------------------- */
 
 uint32_t tdm_doctor_check(const tdm_doctor_ask_t *ask, tdm_doctor_line_t *line) {
-    doctor_t d = {.ask = ask, .line = line};
+    tdm_doctor_t d = {.ask = ask, .line = line, .nic = ask->nic, .huge_mb = ask->huge_mb};
+    tdm_doctor_check_setup(&d);
     check_hugepages(&d);
     check_memlock(&d);
     check_cpus(&d);

@@ -12,6 +12,11 @@
      absent    there is nothing to check (a virtual machine without
                frequency control, no NIC named)
 
+   Where the machine has accepted an appliance.json (appliance/setup), it is
+   held against that, item by item: the rendered files, each kernel
+   argument, name, address, the house's processors; its data NIC is checked
+   unless another is named, and its hugepages are those wanted.
+
    The checks read below a root folder and nothing else, so a test gives
    them a tree of its own.  They change nothing. */
 
@@ -38,7 +43,7 @@ typedef struct tdm_doctor_ask {
     const char *root;  /* "" for this machine */
     const char *nic;   /* interface name or PCI address; NULL: none named */
     const char *model; /* path or dummy:<name>; NULL: none named */
-    uint32_t huge_mb;  /* hugepages wanted free, per machine */
+    uint32_t huge_mb;  /* hugepages wanted free, per machine, unless appliance.json says */
 } tdm_doctor_ask_t;
 
 /* tdm_doctor_check fills at most TDM_DOCTOR_LINE_MAX lines and returns how

@@ -4,6 +4,7 @@
    Method: a tree of files like those of a good server below a temporary
    folder, then one of them changed. */
 #include "appliance/ctl/doctor.h"
+#include "appliance/setup/store.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -139,10 +140,10 @@ static void missing_hugepages_are_told(void **state) {
     put(NODE "1/hugepages/hugepages-1048576kB/free_hugepages", "0\n");
     put(NODE "0/hugepages/hugepages-2048kB/free_hugepages", "100\n");
     check(NULL, NULL);
-    is_state("hugepages node0", TDM_DOCTOR_DEGRADED, "200 of 1024", "deploy/hugepages take 256");
+    is_state("hugepages node0", TDM_DOCTOR_DEGRADED, "200 of 1024", "TANDEM_HUGEPAGES=128");
     put(NODE "0/hugepages/hugepages-2048kB/free_hugepages", "0\n");
     check(NULL, NULL);
-    is_state("hugepages node1", TDM_DOCTOR_MISSING, "0 of 4096", "deploy/hugepages");
+    is_state("hugepages node1", TDM_DOCTOR_MISSING, "0 of 4096", "restart tandem-hugepages");
     drop("/sys/devices/system/node");
     check(NULL, NULL);
     is_state("hugepages", TDM_DOCTOR_MISSING, "no memory node", "");
@@ -177,12 +178,13 @@ static void devices_are_judged(void **state) {
     (void)state;
     lead(PCI "driver", "../../../../bus/pci/drivers/mlx5_core");
     check("0000:65:00.0", NULL);
-    is_state("nic driver", TDM_DOCTOR_DEGRADED, "mlx5_core", "-b vfio-pci 0000:65:00.0");
+    is_state("nic driver", TDM_DOCTOR_DEGRADED, "mlx5_core",
+             "enable --now tandem-nic@0000:65:00.0.service");
     check("eth0", NULL);
     is_state("nic driver", TDM_DOCTOR_OK, "virtio_net", "");
     is_state("nic node", TDM_DOCTOR_ABSENT, "", "");
     check("eth9", NULL);
-    is_state("nic", TDM_DOCTOR_MISSING, "eth9", "devbind");
+    is_state("nic", TDM_DOCTOR_MISSING, "eth9", "/sys/class/net");
     check("../../../etc", NULL);
     is_state("nic", TDM_DOCTOR_MISSING, "no such", "");
     check(NULL, NULL);
@@ -219,11 +221,11 @@ static void models_are_judged(void **state) {
     check(NULL, "/models/hf");
     is_state("model", TDM_DOCTOR_OK, "config.json", "");
     check(NULL, "/models/empty");
-    is_state("model", TDM_DOCTOR_MISSING, "without config.json", "deploy/fetch");
+    is_state("model", TDM_DOCTOR_MISSING, "without config.json", "model.path");
     check(NULL, "/models/b.gguf");
-    is_state("model", TDM_DOCTOR_MISSING, "no GGUF file", "deploy/fetch");
+    is_state("model", TDM_DOCTOR_MISSING, "no GGUF file", "model.path");
     check(NULL, "/models/none.gguf");
-    is_state("model", TDM_DOCTOR_MISSING, "no such file", "deploy/fetch");
+    is_state("model", TDM_DOCTOR_MISSING, "no such file", "model.path");
     check(NULL, NULL);
     is_state("model", TDM_DOCTOR_ABSENT, "none named", "");
 }
@@ -236,6 +238,55 @@ static void an_empty_tree_does_no_harm(void **state) {
     check("eth0", "/models/a.gguf");
     for (uint32_t i = 0; i < cnt; i++) assert_true(line[i].found[0] != 0);
     is_state("processors", TDM_DOCTOR_DEGRADED, "0,", "");
+}
+
+/* A machine that is what its appliance.json says, and then is not. */
+static void appliance_json_is_held_against_the_machine(void **state) {
+    (void)state;
+    char offer[96], key[64];
+    tdm_error_t err = {0}, warning = {0};
+    put("/offer/appliance.json",
+        "{\"machine\": {\"hostname\": \"tandem-7\", \"house_cpus\": \"0-1\", \"tile_cpus\": "
+        "\"2-3\", \"hugepages_2m\": 2000}, \"management\": {\"nic\": \"eth0\", \"address\": "
+        "\"192.0.2.5/24\"}, \"data\": {\"nic\": \"0000:65:00.0\", \"ipv6\": "
+        "\"2001:db8::9/64\"}}");
+    (void)snprintf(offer, sizeof offer, "%s/offer", root);
+    assert_int_equal(tdm_setup_accept(root, offer, NULL, &err), TDM_OK);
+    assert_int_equal(tdm_setup_write(root, key, &warning, &err), TDM_OK);
+    put("/proc/sys/kernel/hostname", "tandem-7\n");
+    put("/proc/cmdline", "ro quiet intel_iommu=on iommu=pt isolcpus=managed_irq,domain,2-3 "
+                         "nohz_full=2-3 rcu_nocbs=2-3 irqaffinity=0-1\n");
+    put("/sys/fs/cgroup/system.slice/cpuset.cpus", "0-1\n");
+    put("/proc/net/fib_trie", "  |-- 192.0.2.5\n     /32 host LOCAL\n");
+    check(NULL, "dummy:tiny");
+    for (uint32_t i = 0; i < cnt; i++)
+        if (line[i].state != TDM_DOCTOR_OK) fail_msg("%s: %s", line[i].what, line[i].found);
+    is_state("nic driver", TDM_DOCTOR_OK, "0000:65:00.0", "");
+    is_state("hugepages node0", TDM_DOCTOR_OK, "4000 wanted", "");
+    is_state("rendered files", TDM_DOCTOR_OK, "as appliance.json says", "");
+
+    put("/proc/cmdline", "ro intel_iommu=on iommu=pt isolcpus=managed_irq,domain,2-33\n");
+    put("/proc/sys/kernel/hostname", "debian\n");
+    put("/sys/fs/cgroup/system.slice/cpuset.cpus", "0-3\n");
+    put("/proc/net/fib_trie", "  |-- 192.0.2.50\n     /32 host LOCAL\n  |-- 192.0.2.5\n  |-- x\n");
+    put("/run/udev/rules.d/70-tandem-data.rules", "\n");
+    put(TDM_SETUP_RUN "/refused", "appliance.json: machine.iommu: want one of\n");
+    lead(PCI "driver", "../../../../bus/pci/drivers/mlx5_core");
+    check(NULL, "dummy:tiny");
+    is_state("appliance.json", TDM_DOCTOR_DEGRADED, "machine.iommu", "TANDEM-CONF");
+    is_state("rendered files", TDM_DOCTOR_MISSING, "1 of", "restart tandem-first-boot");
+    is_state("rendered files", TDM_DOCTOR_MISSING, "70-tandem-data.rules", "");
+    is_state("hostname", TDM_DOCTOR_DEGRADED, "debian, wanted tandem-7", "");
+    is_state("kernel intel_iommu", TDM_DOCTOR_OK, "intel_iommu=on", "");
+    is_state("kernel isolcpus", TDM_DOCTOR_DEGRADED, "not booted with", "appliance kernel");
+    is_state("kernel irqaffinity", TDM_DOCTOR_DEGRADED, "irqaffinity=0-1", "");
+    is_state("house processors", TDM_DOCTOR_DEGRADED, "on 0-3, wanted 0-1", "");
+    is_state("management address", TDM_DOCTOR_DEGRADED, "192.0.2.5 is on no", "networkctl");
+    is_state("nic driver", TDM_DOCTOR_DEGRADED, "mlx5_core", "tandem-nic@");
+    drop(TDM_SETUP_RUN "/refused");
+    put(TDM_SETUP_STATE "/accepted/appliance.json", "{");
+    check(NULL, NULL);
+    is_state("appliance.json", TDM_DOCTOR_MISSING, "line 1", "appliance accept");
 }
 
 static void options_choose_the_form(void **state) {
@@ -264,6 +315,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(memory_lock_is_judged, setup, teardown),
         cmocka_unit_test_setup_teardown(models_are_judged, setup, teardown),
         cmocka_unit_test_setup_teardown(an_empty_tree_does_no_harm, setup, teardown),
+        cmocka_unit_test_setup_teardown(appliance_json_is_held_against_the_machine, setup,
+                                        teardown),
         cmocka_unit_test(options_choose_the_form),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
