@@ -190,8 +190,8 @@ static void check_cpus(tdm_doctor_t *d) {
     int is_nohz = nohz[0] && strcmp(nohz, "(null)") != 0;
     tdm_doctor_tell(
         d, "cpu isolation", isolated[0] && is_nohz ? TDM_DOCTOR_OK : TDM_DOCTOR_DEGRADED,
-        "kernel command line: isolcpus=managed_irq,domain,N-M nohz_full=N-M rcu_nocbs=N-M (tandemctl "
-        "appliance kernel)",
+        "kernel command line: isolcpus=managed_irq,domain,N-M nohz_full=N-M rcu_nocbs=N-M "
+        "(tandemctl appliance kernel)",
         "isolated \"%s\", nohz_full \"%s\"", isolated, is_nohz ? nohz : "");
     if (!tdm_doctor_read(d, clock, sizeof clock,
                          "/sys/devices/system/clocksource/clocksource0/current_clocksource")) {

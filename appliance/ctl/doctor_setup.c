@@ -48,9 +48,9 @@ static void check_arguments(tdm_doctor_t *d, const tdm_setup_t *s) {
     static const char fix[] = "into the kernel command line: tandemctl appliance kernel, and "
                               "appliance.md, Kernel arguments";
     char want[1024], have[4096], what[32], *rest = NULL;
-    have[0] = ' ';
-    (void)tdm_doctor_read(d, have + 1, sizeof have - 2, "/proc/cmdline");
-    strcat(have, " ");
+    char line[4000];
+    (void)tdm_doctor_read(d, line, sizeof line, "/proc/cmdline");
+    (void)snprintf(have, sizeof have, " %s ", line);
     if (tdm_setup_kernel(s, want, sizeof want) >= sizeof want) return;
     for (char *word = strtok_r(want, " ", &rest); word; word = strtok_r(NULL, " ", &rest)) {
         char bounded[600];

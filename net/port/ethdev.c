@@ -175,7 +175,7 @@ tdm_status_t ethdev_open_pci(tdm_port_t *p, tdm_error_t *err) {
     if (rte_eth_dev_get_port_by_name(p->c.device, &p->eth_id) != 0)
         return tdm_error_set(err, TDM_ERR_NOT_FOUND,
                              "port: no driver of DPDK took the PCI device \"%s\"; bind it to "
-                             "vfio-pci (dpdk-devbind.py --bind=vfio-pci %s)",
+                             "vfio-pci (systemctl start tandem-nic@%s)",
                              p->c.device, p->c.device);
     p->is_found = 1;
     tdm_status_t st = device_start(p, 0, err);
