@@ -316,8 +316,47 @@ static int device(const tdm_top_view_t *v, tdm_grid_t *g, int row) {
         say(g, row, col, TDM_STYLE_PLAIN, " SM clock %.0f of %.0f MHz",
             number(power, "sm_clock_mhz"), number(power, "sm_clock_max_mhz"));
     else
-        say(g, row, col, TDM_STYLE_DIM, " clock and power: the device does not tell");
+        say(g, row, col, TDM_STYLE_DIM, " SM clock: not measured");
     return row + 1;
+}
+
+/* gauge writes a named bar of a share that the board may not tell. */
+static int gauge(tdm_grid_t *g, int row, int col, const char *name, const json_t *share) {
+    col = say(g, row, col, TDM_STYLE_PLAIN, " %s ", name);
+    if (!json_is_number(share)) return say(g, row, col, TDM_STYLE_DIM, "-");
+    col = bar(g, row, col, 6, json_number_value(share), TDM_STYLE_PLAIN);
+    return say(g, row, col, TDM_STYLE_PLAIN, "%.0f%%", 100 * json_number_value(share));
+}
+
+/* board writes two lines: what the driver tells of power, and of load. */
+static int board(const tdm_top_view_t *v, tdm_grid_t *g, int row) {
+    const json_t *power = part(v->status, "power"), *b = part(v->status, "board");
+    double watts = number(power, "average_w"), limit = number(power, "limit_w");
+    int col = say(g, row, 0, TDM_STYLE_BOLD, "power ");
+    if (json_is_number(part(power, "average_w"))) {
+        double held = grown(v, "power", "held_by_power_s") + grown(v, "power", "held_by_heat_s") +
+                      grown(v, "power", "held_by_hardware_s");
+        double tokens = grown(v, "tokens", "output");
+        col = bar(g, row, col, 10, limit > 0 ? watts / limit : 0,
+                  held > 0.01 ? TDM_STYLE_WARN : TDM_STYLE_PLAIN);
+        col = say(g, row, col, TDM_STYLE_PLAIN, " %.0f of %.0f W, peak %.0f", watts, limit,
+                  number(power, "instant_max_w"));
+        if (json_is_number(part(b, "temperature_c")))
+            col = say(g, row, col, TDM_STYLE_PLAIN, ", %.0f C", number(b, "temperature_c"));
+        if (tokens > 0)
+            col = say(g, row, col, TDM_STYLE_PLAIN, ", %.2f J/token",
+                      grown(v, "power", "energy_j") / tokens);
+        say(g, row, col, held > 0.01 ? TDM_STYLE_WARN : TDM_STYLE_PLAIN, ", held back %.0f%%",
+            100 * TDM_MIN(held, 1.0));
+    } else {
+        say(g, row, col, TDM_STYLE_DIM, "the device does not tell");
+    }
+    col = say(g, row + 1, 0, TDM_STYLE_BOLD, "load  ");
+    col = gauge(g, row + 1, col - 1, "SM", part(b, "sm_active"));
+    col = gauge(g, row + 1, col, "occupancy", part(b, "occupancy"));
+    col = gauge(g, row + 1, col, "tensor", part(b, "tensor"));
+    (void)gauge(g, row + 1, col, "DRAM", part(b, "dram"));
+    return row + 2;
 }
 
 static int events(const tdm_top_view_t *v, tdm_grid_t *g, int row, int max) {
@@ -356,13 +395,13 @@ static void keys(const tdm_top_view_t *v, tdm_grid_t *g) {
 static void all(const tdm_top_view_t *v, tdm_grid_t *g) {
     int row = verdict(v, g, 1, 1);
     row = promises(v, g, row, 0);
-    int below = 4 + 1 + 2 + 1 + 2 + 1; /* attention, tiles, rings, device, events, keys */
+    int below = 4 + 1 + 2 + 3 + 1 + 1; /* attention, tiles, rings, device, events, keys */
     int height = g->rows - row - 1 - below;
     row = lane(v, g, row, TDM_MAX(height, 3));
     row = attention(v, g, row);
     row = tiles(v, g, row);
     row = rings_line(v, g, row);
-    row = device(v, g, row);
+    row = board(v, g, device(v, g, row));
     (void)events(v, g, row, g->rows - 1 - row);
 }
 
@@ -375,7 +414,7 @@ static void rings_page(const tdm_top_view_t *v, tdm_grid_t *g, int row) {
             "%-10s %8.0f   %8.0f   %8.0f    %8.0f", text(r, "ring"), number(r, "entries"),
             number(r, "high_watermark"), number(r, "capacity"), number(r, "full"));
     }
-    row = device(v, g, tiles(v, g, row));
+    row = board(v, g, device(v, g, tiles(v, g, row)));
     head(g, row++, "packets and messages dropped, by reason");
     const char *key;
     json_t *n;

@@ -13,7 +13,7 @@
                  path, its height the time, '=' the time limit
      attention   virtual CTAs prefill : decode, fused share, fallbacks, the
                  CTA tiles that ran
-     tiles, rings and drops, device
+     tiles, rings and drops, device with power and load of the board
      events      the newest of the audit
      keys
 

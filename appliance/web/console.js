@@ -80,11 +80,17 @@
   const time = new Lines(plot(b), "share of iteration time", { stacked: true, max: 1 });
   b = panel("streaming multiprocessors", [
     "sum by (op) (rate(tandem_vcta_seconds_total[1m])) / scalar(max(tandem_executor_sms))",
-    "rate(tandem_colocated_seconds_total[1m])"]);
+    "rate(tandem_colocated_seconds_total[1m])", "tandem_gpu_sm_active_ratio", "tandem_gpu_sm_occupancy_ratio",
+    "tandem_gpu_tensor_active_ratio", "tandem_gpu_dram_bandwidth_ratio"]);
   const sms = new Lines(plot(b), "share of SM time inside virtual CTAs", { stacked: true });
+  const board = new Lines(plot(b), "the board: SM active, occupancy, tensor cores, DRAM bandwidth", { max: 1 });
   const smText = element("p", "", "dim");
   b.append(smText);
-  b = panel("clock and power", ["tandem_executor_sm_clock_hertz", "tandem_executor_sm_clock_max_hertz"]);
+  b = panel("clock and power", ["tandem_executor_sm_clock_hertz", "tandem_executor_sm_clock_max_hertz",
+    'tandem_gpu_power_watts{mode="instant_max"}', 'tandem_gpu_power_watts{mode="average"}', "tandem_gpu_power_limit_watts",
+    'rate(tandem_gpu_energy_joules_total[1m]) / ignoring(kind) rate(tandem_tokens_total{kind="output"}[1m])',
+    "sum by (reason) (rate(tandem_gpu_throttle_seconds_total[1m]))"]);
+  const power = new Lines(plot(b), "power of the board, watts");
   const clock = new Lines(plot(b), "SM clock, MHz");
   const powerText = element("p", "", "dim");
   b.append(powerText);
@@ -167,9 +173,26 @@
     const room = span() * Math.max(1, status.gpu.sms);
     sms.add(t, { prefill: delta((s) => s.gpu.sm_prefill_s) / room, decode: delta((s) => s.gpu.sm_decode_s) / room });
     smText.textContent = status.gpu.sms + " SMs, life " + status.gpu.life + "; both kinds at once for " +
-      number(100 * share(delta((s) => s.time.colocated_s), room), 1) + " % of their time. Occupancy, tensor and DRAM activity are not measured here.";
+      number(100 * share(delta((s) => s.time.colocated_s), room), 1) + " % of their time" +
+      (status.board.sm_active === null ? "; SM activity, occupancy, tensor and DRAM: the device does not tell" : "");
+    if (status.board.sm_active !== null)
+      board.add(t, { "SM active": status.board.sm_active, occupancy: status.board.occupancy, tensor: status.board.tensor, DRAM: status.board.dram });
     if (status.power.sm_clock_mhz !== null) clock.add(t, { "SM clock": status.power.sm_clock_mhz, "highest": status.power.sm_clock_max_mhz });
-    powerText.textContent = status.power.sm_clock_mhz === null ? "the device tells neither its clock nor its power" : "";
+    onPower(t);
+  }
+
+  function onPower(t) {
+    const p = status.power;
+    if (p.average_w === null) {
+      powerText.textContent = p.sm_clock_mhz === null ? "the device tells neither its clock nor its power" : "the device does not tell its power";
+      return;
+    }
+    power.add(t, { limit: p.limit_w, "peak of a second": p.instant_max_w, average: p.average_w });
+    const held = ["power", "heat", "hardware"].map((why) => [why, delta((s) => s.power["held_by_" + why + "_s"]) / span()]).filter(([, x]) => x > 0.01);
+    const joules = delta((s) => s.power.energy_j), tokens = delta((s) => s.tokens.output);
+    powerText.textContent = number(p.average_w) + " of " + number(p.limit_w) + " W" + (tokens > 0 ? ", " + number(joules / tokens, 2) + " J a token" : "") +
+      (status.board.temperature_c === null ? "" : ", " + status.board.temperature_c + " C") +
+      (held.length ? "; clocks held back by " + held.map(([why, x]) => why + " " + number(100 * x) + " % of the time").join(", ") : "; nothing holds the clocks back");
   }
 
   const counts = (o) => Object.entries(o).sort((x, y) => y[1] - x[1]).slice(0, 8);

@@ -85,7 +85,7 @@ const draw = (() => {
         set.borderColor = colour;
         set.backgroundColor = colour + "44";
         set.fill = !!this.options.stacked;
-        set.borderDash = name.startsWith("promise") ? [5, 4] : k > 2 ? [2, 2] : [];
+        set.borderDash = name === "promise" || name === "limit" ? [5, 4] : k > 2 ? [2, 2] : [];
         k++;
       }
       const dim = css("--dim");

@@ -99,6 +99,20 @@ BOARDS = {
             ("prefill p50", q(0.5, "tandem_sched_chunk_tokens")),
             ("decodes p50", q(0.5, "tandem_sched_decode_batch"))]),
         ("Time to plan", "s", [("p99", q(0.99, "tandem_sched_decision_seconds"))]),
+        ("Prefill tiles, rows x keys", "short", [("{{shape}} {{split}}",
+                                                  rate("tandem_tile_iterations_total", "shape, split"))]),
+        ("The board's load", "percentunit", [
+            (name, gauge(f"tandem_gpu_{m}_ratio", how="max"))
+            for name, m in (("SM active", "sm_active"), ("occupancy", "sm_occupancy"),
+                            ("tensor cores", "tensor_active"), ("DRAM bandwidth", "dram_bandwidth"))]),
+        ("Power", "watt", [("{{mode}}", gauge("tandem_gpu_power_watts", "mode", how="max")),
+                           ("limit", gauge("tandem_gpu_power_limit_watts", how="max"))]),
+        ("Joules per output token", "joule", [("", rate("tandem_gpu_energy_joules_total") + " / " +
+                                               rate("tandem_tokens_total", more='kind="output"'))]),
+        ("Clocks held back", "percentunit", [("{{reason}}",
+                                              rate("tandem_gpu_throttle_seconds_total", "reason"))]),
+        ("Clocks", "hertz", [("{{domain}}", gauge("tandem_gpu_clock_hertz", "domain", how="max")),
+                             ("SM, in attention", gauge("tandem_executor_sm_clock_hertz", how="max"))]),
     ]),
     "tandem-dataplane": ("Tandem: packets, rings and tiles", [
         ("Packets", "pps", [("{{direction}}", rate("tandem_net_packets_total", "direction"))]),

@@ -237,9 +237,11 @@ static void or_null(page_t *p, const char *key, uint64_t v, uint32_t digits) {
 /* told writes a metric that a device may not tell, in units of 10^digits
    stored ones; null where it does not. */
 static void told(page_t *p, const char *key, tdm_metric_t metric, uint32_t idx, uint32_t digits) {
-    uint64_t v;
+    uint64_t v, begin = 0;
+    int is_counter = tdm_metric_row[metric].kind == TDM_METRIC_IS_COUNTER;
+    if (is_counter && p->since) (void)tdm_snapshot_told(p->since, metric, idx, &begin);
     if (tdm_snapshot_told(p->s, metric, idx, &v))
-        tdm_json_fixed(&p->json, key, v, digits);
+        tdm_json_fixed(&p->json, key, v - TDM_MIN(begin, v), digits);
     else
         tdm_json_raw(&p->json, key, "null");
 }

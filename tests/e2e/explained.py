@@ -4,8 +4,8 @@
 
 A fused iteration, one that the p99 limit cut, and one fallback of each reason that a whole
 appliance on the CPU backend comes to: operator, not_profitable (a profile in which the serial route
-is faster) and bin_unverified (a profile of small shapes only).  workspace needs a context of 128 Ki
-tokens: test_worklist makes it, test_explain tells it.  Traces are held to the Trace Event format.
+is faster) and bin_unverified (a profile of small shapes only).  workspace needs 64 MiB
+of partials, contexts of some 100,000 tokens: test_worklist makes it.  Traces are held to the Trace Event format.
 With FOLDER the texts and the trace are kept there."""
 import json
 import os

@@ -104,9 +104,33 @@ static void everything_has_its_place_at_80x24(void **state) {
     says("api 95% (120ms)");
     says("request 16/16 FULL");
     says("most dropped: ip_ttl 5");
+    says("power the device does not tell");
     says("kv [#####.....] SM clock 1200 of 1980 MHz");
     says("no event yet");
     says("p pause d drain ? q");
+}
+
+/* What a board tells is drawn as power, load and what holds it back; what it
+   does not tell is no number. */
+static void a_board_is_told_or_said_to_be_silent(void **state) {
+    (void)state;
+    static const char *const at[] = {
+        "{\"uptime_s\":10,\"tokens\":{\"output\":1000},\"power\":{\"average_w\":610.4,"
+        "\"instant_max_w\":688,\"limit_w\":700,\"energy_j\":5000,\"held_by_power_s\":1,"
+        "\"held_by_heat_s\":0,\"held_by_hardware_s\":0},\"board\":{\"sm_active\":0.875,"
+        "\"occupancy\":0.42,\"tensor\":null,\"dram\":0.71,\"temperature_c\":41}}",
+        "{\"uptime_s\":12,\"tokens\":{\"output\":3000},\"power\":{\"average_w\":610.4,"
+        "\"instant_max_w\":688,\"limit_w\":700,\"energy_j\":6200,\"held_by_power_s\":1.5,"
+        "\"held_by_heat_s\":0,\"held_by_hardware_s\":0},\"board\":{\"sm_active\":0.875,"
+        "\"occupancy\":0.42,\"tensor\":null,\"dram\":0.71,\"temperature_c\":41}}"};
+    draw(80, 24);
+    says("power the device does not tell");
+    says("SM - occupancy - tensor - DRAM -");
+    tdm_top_take_status(&view, json_loads(at[0], 0, NULL));
+    tdm_top_take_status(&view, json_loads(at[1], 0, NULL));
+    draw(80, 24);
+    says("power [#########.] 610 of 700 W, peak 688, 41 C, 0.60 J/token, held back 25%");
+    says("load  SM [#####.]88% occupancy [###...]42% tensor - DRAM [####..]71%");
 }
 
 /* The bottom row of the lane: one letter a column, the newest right. */
@@ -178,6 +202,7 @@ int main(void) {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
     const struct CMUnitTest tests[] = {
         T(everything_has_its_place_at_80x24),
+        T(a_board_is_told_or_said_to_be_silent),
         T(the_lane_is_in_letters),
         T(every_page_keeps_inside_every_size),
         T(nothing_said_yet_is_drawn_too),
