@@ -5,10 +5,11 @@
 #   tandem             tandemd, tandem-exec, units, configuration, man pages
 #   tandemctl          the operator's program, for this or another machine
 #   tandem-monitoring  rules, dashboards, runbooks of alerts
+#   libtandem-dev      HTTP/3 client and flight recorder reader, for C
 #   *-dbgsym           debug symbols of the first two
 #
-# There is no libtandem-dev: no library with a promised ABI exists, clients
-# speak HTTP.
+# libtandem is an archive and no shared library: no ABI is promised, and
+# what the recorder wrote is read by the version that wrote it.
 include(GNUInstallDirs)
 set(CMAKE_SKIP_INSTALL_RPATH ON)
 set(CMAKE_SKIP_INSTALL_ALL_DEPENDENCY ON) # target package_files is enough
@@ -36,7 +37,18 @@ add_custom_command(OUTPUT ${man}/changelog.gz
   DEPENDS deploy/debian/changelog VERBATIM)
 add_custom_command(OUTPUT ${man}/tandemctl.bash
   COMMAND tandemctl completion bash > ${man}/tandemctl.bash DEPENDS tandemctl VERBATIM)
-add_custom_target(package_files DEPENDS tandemd tandem-exec tandemctl ${TDM_PACKAGE_FILES}
+set(dev_rooms net_client telemetry_flight telemetry_block abi base)
+add_library(libtandem STATIC)
+set_target_properties(libtandem PROPERTIES OUTPUT_NAME tandem LINKER_LANGUAGE C
+  ARCHIVE_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/dev)
+foreach(room ${dev_rooms})
+  target_sources(libtandem PRIVATE $<TARGET_OBJECTS:tdm_${room}>)
+endforeach()
+configure_file(deploy/debian/libtandem/tandem.pc.in ${CMAKE_BINARY_DIR}/dev/tandem.pc @ONLY)
+add_custom_command(OUTPUT ${man}/libtandem.a
+  COMMAND ${CMAKE_STRIP} --strip-debug --enable-deterministic-archives -o ${man}/libtandem.a $<TARGET_FILE:libtandem>
+  DEPENDS libtandem VERBATIM)
+add_custom_target(package_files DEPENDS tandemd tandem-exec tandemctl ${man}/libtandem.a ${TDM_PACKAGE_FILES}
   ${man}/changelog.gz ${man}/tandemctl.bash)
 add_dependencies(shipped package_files)
 
@@ -73,7 +85,19 @@ install(DIRECTORY deploy/monitoring/grafana deploy/monitoring/prometheus deploy/
   DESTINATION share/tandem/monitoring COMPONENT tandem-monitoring)
 install(FILES deploy/monitoring/README.md DESTINATION share/doc/tandem-monitoring COMPONENT tandem-monitoring)
 
-foreach(component tandem tandemctl tandem-monitoring)
+foreach(room ${dev_rooms})
+  get_target_property(headers tdm_${room} HEADER_SET)
+  foreach(header ${headers})
+    file(RELATIVE_PATH header ${CMAKE_SOURCE_DIR} ${header})
+    get_filename_component(folder ${header} DIRECTORY)
+    install(FILES ${header} DESTINATION include/tandem/${folder} COMPONENT libtandem-dev)
+  endforeach()
+endforeach()
+install(FILES ${man}/libtandem.a DESTINATION lib/${CMAKE_LIBRARY_ARCHITECTURE} COMPONENT libtandem-dev)
+install(FILES ${CMAKE_BINARY_DIR}/dev/tandem.pc DESTINATION lib/${CMAKE_LIBRARY_ARCHITECTURE}/pkgconfig COMPONENT libtandem-dev)
+install(FILES deploy/debian/libtandem/ask.c DESTINATION share/doc/libtandem-dev/examples COMPONENT libtandem-dev)
+
+foreach(component tandem tandemctl tandem-monitoring libtandem-dev)
   install(FILES deploy/debian/copyright ${man}/changelog.gz DESTINATION share/doc/${component}
     COMPONENT ${component})
 endforeach()
@@ -84,7 +108,7 @@ set(CPACK_PACKAGE_VERSION ${PROJECT_VERSION})
 set(CPACK_PACKAGE_CONTACT "Tandem maintainers <maintainers@tandem.example.org>")
 set(CPACK_PACKAGE_DIRECTORY ${CMAKE_BINARY_DIR}/packages)
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
-set(CPACK_COMPONENTS_ALL tandem tandemctl tandem-monitoring)
+set(CPACK_COMPONENTS_ALL tandem tandemctl tandem-monitoring libtandem-dev)
 set(CPACK_COMPONENTS_GROUPING IGNORE)
 set(CPACK_INSTALL_DEFAULT_DIRECTORY_PERMISSIONS
   OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
@@ -127,6 +151,16 @@ set(CPACK_DEBIAN_TANDEM-MONITORING_PACKAGE_SUGGESTS "prometheus (>= 2.42), prome
 set(CPACK_DEBIAN_TANDEM-MONITORING_DESCRIPTION "Prometheus rules, dashboards and runbooks for Tandem
 Recording and alerting rules for Prometheus, dashboards for Grafana, and a
 page for each alert: what it means, where to look, what to do.")
+
+set(CPACK_DEBIAN_LIBTANDEM-DEV_PACKAGE_NAME libtandem-dev)
+set(CPACK_DEBIAN_LIBTANDEM-DEV_PACKAGE_SECTION libdevel)
+set(CPACK_DEBIAN_LIBTANDEM-DEV_PACKAGE_SHLIBDEPS OFF)
+set(CPACK_DEBIAN_LIBTANDEM-DEV_PACKAGE_DEPENDS
+  "libngtcp2-dev, libngtcp2-crypto-gnutls-dev, libnghttp3-dev, libgnutls28-dev")
+set(CPACK_DEBIAN_LIBTANDEM-DEV_DESCRIPTION "client library of the Tandem inference appliance
+An HTTP/3 client in C, and a reader of the flight recorder that an appliance
+keeps of its iterations and requests.  An archive to link statically: the
+interface may change with each version.")
 
 # Debug symbols where the build has them.
 if(CMAKE_BUILD_TYPE STREQUAL "RelWithDebInfo" AND NOT TDM_SANITIZE)

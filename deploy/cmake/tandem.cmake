@@ -31,8 +31,15 @@ if(TDM_SANITIZE)
   target_compile_definitions(tdm_warnings INTERFACE TDM_DEV=1)
 endif()
 if(NOT TDM_SANITIZE AND NOT TDM_COVERAGE)
-  # What ships holds no path of the machine that built it.
-  target_compile_options(tdm_warnings INTERFACE -ffile-prefix-map=${CMAKE_SOURCE_DIR}/=)
+  # What ships holds no path of the machine that built it, and is hardened
+  # as Debian's own programs are (dpkg-buildflags(1)), and against a stack
+  # that clashes.  Jumps are not marked (-fcf-protection): Debian 12's start
+  # files are not, so the mark of the whole program would be lost.
+  target_compile_options(tdm_warnings INTERFACE -ffile-prefix-map=${CMAKE_SOURCE_DIR}/=
+    $<$<COMPILE_LANGUAGE:C>:-fstack-protector-strong;-fstack-clash-protection;-Wformat-security>)
+  if(CMAKE_BUILD_TYPE STREQUAL "RelWithDebInfo") # it wants an optimiser
+    target_compile_options(tdm_warnings INTERFACE $<$<COMPILE_LANGUAGE:C>:-U_FORTIFY_SOURCE;-D_FORTIFY_SOURCE=2>)
+  endif()
   target_link_options(tdm_warnings INTERFACE -Wl,-z,relro,-z,now)
 endif()
 if(TDM_COVERAGE)

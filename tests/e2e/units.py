@@ -180,7 +180,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="tandem-units-") as folder:
         r = run("cpack", "-B", folder + "/packages", cwd=build, check=False)
         assert r.returncode == 0, r.stdout + r.stderr
-        packages = sorted(glob.glob(folder + "/packages/*.deb"))
+        packages = sorted(glob.glob(folder + "/packages/tandem_*.deb") + glob.glob(folder + "/packages/tandemctl_*.deb"))
         root = Root(folder, packages, ("systemd-sysv", "udev", "dbus", "procps", "hostname"))
         root.install(packages)
         prepare(root.root, build, folder)

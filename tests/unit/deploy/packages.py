@@ -30,10 +30,14 @@ WANT = {
                   "usr/share/bash-completion/completions/tandemctl"],
     "tandem-monitoring": ["usr/share/tandem/monitoring/prometheus/alerts.rules.yml",
                           "usr/share/tandem/monitoring/runbooks/TandemDown.md"],
+    "libtandem-dev": ["usr/include/tandem/net/client/client.h", "usr/include/tandem/telemetry/flight/flight.h",
+                      "usr/include/tandem/appliance/base/status.h",
+                      "usr/share/doc/libtandem-dev/examples/ask.c"],
 }
 FOLDERS = ("etc/default", "etc/tandem", "lib/systemd/system", "usr/bin", "usr/sbin", "usr/lib/debug",
            "usr/lib/sysusers.d", "usr/lib/tmpfiles.d", "usr/libexec/tandem", "usr/share/man",
-           "usr/share/tandem", "usr/share/doc", "usr/share/bash-completion/completions")
+           "usr/share/tandem", "usr/share/doc", "usr/share/bash-completion/completions", "usr/include/tandem",
+           "usr/lib/x86_64-linux-gnu", "usr/lib/aarch64-linux-gnu")
 
 
 def run(*args, **how):
@@ -63,6 +67,18 @@ def check_binary(path, name, paths, out):
             out.append(f"{name}: {what}")
     if ".debug_info" in run("readelf", "-SW", path).stdout:
         out.append(f"{name}: is not stripped")
+    out += [f"{name}: {what}" for what in soft(run("readelf", "-W", "--dyn-syms", path).stdout,
+                                                run("readelf", "-Wl", path).stdout)]
+
+
+def soft(symbols, segments):
+    """What of a program's hardening lacks, by what readelf says of it."""
+    stack = re.search(r"(?m)^\s+GNU_STACK .*$", segments)
+    return [what for what, is_there in (
+        ("has no stack protector", "__stack_chk_fail" in symbols),
+        ("is not fortified", re.search(r"__\w+_chk(@|$)", symbols.replace("__stack_chk_fail", ""), re.M)),
+        ("has no read-only relocations", "GNU_RELRO" in segments),
+        ("has an executable stack", stack and "RWE" not in stack.group())) if not is_there]
 
 
 def check_files(tree, package, paths, out):
@@ -157,6 +173,7 @@ def check(root, build):
             out += [f"{name}: no {f}" for f in WANT.get(name, []) if f not in files]
             check_starts(tree, files, out)
             check_pages(tree, build, out)
+        check_library(os.path.join(work, "libtandem-dev"), out)
         if "tandem-dbgsym" in packages:
             check_symbols(work, out)
         if shutil.which("lintian"):
@@ -179,8 +196,27 @@ def check_symbols(work, out):
             out.append(f"{package}-dbgsym: no symbols of {program}")
 
 
+def check_library(tree, out):
+    """The example of libtandem-dev builds with what the package has, and fails in words where nobody answers."""
+    config = glob.glob(os.path.join(tree, "usr/lib/*/pkgconfig"))
+    env = {**os.environ, "PKG_CONFIG_PATH": config[0], "PKG_CONFIG_ALLOW_SYSTEM_CFLAGS": "1"}
+    told = run("pkg-config", f"--define-variable=prefix={tree}/usr", "--cflags", "--libs", "tandem", env=env)
+    program = os.path.join(tree, "ask")
+    built = run("cc", "-Wall", "-Werror", os.path.join(tree, "usr/share/doc/libtandem-dev/examples/ask.c"),
+                *told.stdout.split(), "-o", program)
+    if told.returncode or built.returncode:
+        out.append(f"libtandem-dev: {told.stderr}{built.stderr}")
+        return
+    asked = run(program, "127.0.0.1", "1", "/health")
+    if asked.returncode != 1 or not asked.stderr.startswith("ask: "):
+        out.append(f"libtandem-dev: the example answers {asked}")
+
+
 def doctored(tree, paths, out):
     """Each check of check_files finds what it is for."""
+    found = soft("memcpy@GLIBC", "  GNU_STACK 0x0 RWE")
+    if len(found) < 4:
+        out.append(f"self-test: a soft program passed: {found}")
     os.chmod(os.path.join(tree, "usr/share/doc/tandem/copyright"), 0o666)
     os.chmod(os.path.join(tree, "usr/libexec/tandem/nic"), 0o4755)
     for name in ("etc/tandem/surplus", "opt/surplus"):
