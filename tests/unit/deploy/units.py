@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The units of deploy/systemd are sound and tight.  usage: units.py ROOT
+"""The units of deploy/systemd and deploy/image are sound and tight.  usage: units.py ROOT
 
 systemd-analyze judges them as files, no systemd runs.  Exit 77 without it."""
 import glob
@@ -14,7 +14,8 @@ import tempfile
 EXPOSURE_MAX = 2.5
 # What only a packaged machine has, and other packages' units that ours name.
 STAND_INS = ("usr/sbin/tandemd", "usr/libexec/tandem/hugepages", "usr/libexec/tandem/nic",
-             "usr/libexec/tandem/agent", "usr/libexec/tandem/first-boot", "usr/libexec/tandem/health", "bin/kill")
+             "usr/libexec/tandem/agent", "usr/libexec/tandem/first-boot", "usr/libexec/tandem/health",
+             "usr/libexec/tandem/good", "usr/libexec/tandem/update", "bin/kill")
 TARGETS = ("network-online.target", "multi-user.target", "sysinit.target", "basic.target",
            "shutdown.target", "sockets.target", "local-fs.target", "network-pre.target")
 
@@ -29,6 +30,8 @@ def stage(folder, units, dropin=None):
     os.makedirs(system)
     for unit in units:
         shutil.copy(unit, system)
+        for mount in glob.glob(os.path.join(os.path.dirname(unit), "*.mount")):
+            shutil.copy(mount, system)
     if dropin:
         os.makedirs(os.path.join(system, "tandemd.service.d"))
         shutil.copy(dropin, os.path.join(system, "tandemd.service.d/port.conf"))
@@ -41,8 +44,9 @@ def stage(folder, units, dropin=None):
     for name in TARGETS:
         with open(os.path.join(system, name), "w", encoding="ascii") as f:
             f.write("[Unit]\nDescription=stand-in\nDefaultDependencies=no\n")
-    with open(os.path.join(system, "modprobe@.service"), "w", encoding="ascii") as f:
-        f.write("[Service]\nType=oneshot\nExecStart=/bin/kill\n")
+    for name in ("modprobe@.service", "rauc.service"):
+        with open(os.path.join(system, name), "w", encoding="ascii") as f:
+            f.write("[Service]\nType=oneshot\nExecStart=/bin/kill\n")
 
 
 def exposure(root, unit):
@@ -81,9 +85,10 @@ def main():
     if not shutil.which("systemd-analyze"):
         sys.exit(77)
     base = os.path.join(sys.argv[1], "deploy/systemd")
-    units = sorted(glob.glob(os.path.join(base, "*.service")))
+    image = os.path.join(sys.argv[1], "deploy/image/files/usr/lib/systemd/system")
+    units = sorted(glob.glob(os.path.join(base, "*.service")) + glob.glob(os.path.join(image, "*.service")))
     examples = sorted(glob.glob(os.path.join(base, "examples", "*.conf")))
-    assert len(units) == 6 and examples
+    assert len(units) == 8 and examples
     findings = check(units, examples, glob.glob(os.path.join(base, "*.socket")))
     with tempfile.TemporaryDirectory() as folder:  # both checks can fail
         loose = os.path.join(folder, "tandemd.service")
