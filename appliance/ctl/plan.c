@@ -18,8 +18,11 @@ typedef struct words {
     int is_json;
     double requests, ttft_ms, gap_ms, epsilon, appliances, kv_pages, noise, seed;
     double scale, cv, sequences, context, prefill_tokens, grid, floor, starve_ms;
+    double kv_bytes, link_gbit, link_us;
     double rate[TDM_PLANNER_LOADS];
     uint32_t rate_cnt;
+    tdm_planner_policy_t policy[TDM_PLANNER_POLICY_MAX];
+    uint32_t policy_cnt;
 } words_t;
 
 /* rates_read takes "0.5,0.7,1". */
@@ -35,6 +38,41 @@ static int rates_read(const char *text, words_t *w) {
     return 0;
 }
 
+/* policy_read takes one of "quantile", "mean", "margin:1.2", "static:512". */
+static int policy_read(const char *text, size_t sz, tdm_planner_policy_t *p) {
+    *p = (tdm_planner_policy_t){.policy = TDM_POLICY_QUANTILE, .margin = 1.0};
+    if (sz == 0 || sz >= sizeof p->name) return 0;
+    (void)snprintf(p->name, sizeof p->name, "%.*s", (int)sz, text);
+    char *colon = strchr(p->name, ':'), *end = NULL;
+    double v = colon ? strtod(colon + 1, &end) : 0.0;
+    if (colon && (end == colon + 1 || *end)) return 0;
+    if (colon) *colon = ' ';
+    if (!colon && strcmp(p->name, "quantile") == 0) return 1;
+    p->policy = TDM_POLICY_MARGIN;
+    if (!colon && strcmp(p->name, "mean") == 0) return 1;
+    p->margin = v;
+    if (strncmp(p->name, "margin ", 7) == 0) return v >= 0.1 && v <= 10.0;
+    p->policy = TDM_POLICY_STATIC;
+    p->margin = 1.0;
+    p->token_max = v >= 1.0 && v <= TDM_PLAN_TOKEN_MAX ? (uint32_t)v : 0u;
+    return strncmp(p->name, "static ", 7) == 0 && p->token_max > 0;
+}
+
+static int policies_read(const char *text, words_t *w) {
+    for (w->policy_cnt = 0; w->policy_cnt < TDM_PLANNER_POLICY_MAX; text++) {
+        size_t sz = strcspn(text, ",");
+        if (!policy_read(text, sz, &w->policy[w->policy_cnt++])) return 0;
+        text += sz;
+        if (!*text) return 1;
+    }
+    return 0;
+}
+
+/* list_read takes the value of --rates or --policies. */
+static int list_read(const char *name, const char *value, words_t *w) {
+    return strcmp(name, "--rates") == 0 ? rates_read(value, w) : policies_read(value, w);
+}
+
 /* words_read gives NULL, or the word it could not take. */
 static const char *words_read(int argc, char **argv, words_t *w) {
     const tdm_ctl_number_t number[] = {
@@ -45,6 +83,9 @@ static const char *words_read(int argc, char **argv, words_t *w) {
         {"--appliances", &w->appliances, 1, TDM_PLANNER_APPLIANCE_MAX},
         {"--kv-pages", &w->kv_pages, 1, 1 << 26},
         {"--noise", &w->noise, 0, 1},
+        {"--kv-bytes", &w->kv_bytes, 1, 1e9},
+        {"--link-gbit", &w->link_gbit, 1e-3, 1e6},
+        {"--link-us", &w->link_us, 0, 1e6},
         {"--seed", &w->seed, 0, 1e15},
         {"--scale", &w->scale, 1e-6, 1e3},
         {"--cv", &w->cv, 0.05, 50},
@@ -69,8 +110,8 @@ static const char *words_read(int argc, char **argv, words_t *w) {
             w->trace = value;
         else if (strcmp(argv[i], "--html") == 0)
             w->html = value;
-        else if (strcmp(argv[i], "--rates") == 0
-                     ? !rates_read(value, w)
+        else if (strcmp(argv[i], "--rates") == 0 || strcmp(argv[i], "--policies") == 0
+                     ? !list_read(argv[i], value, w)
                      : k == TDM_COUNT_OF(number) || !tdm_ctl_number_read(&number[k], value))
             return argv[i];
         i++;
@@ -120,6 +161,11 @@ static tdm_planner_ask_t ask_of(const words_t *w, const tdm_workload_t *workload
                            .seed = (uint64_t)w->seed};
     a.rate_cnt = w->rate_cnt;
     memcpy(a.rate, w->rate, sizeof a.rate);
+    a.policy_cnt = w->policy_cnt;
+    memcpy(a.policy, w->policy, sizeof a.policy);
+    a.link = (tdm_planner_link_t){.token_bytes = w->kv_bytes,
+                                  .bytes_per_s = w->link_gbit * 1e9 / 8.0,
+                                  .latency_ns = (int64_t)(w->link_us * 1e3)};
     a.cv = w->cv;
     a.sizes = (tdm_sched_sizes_t){.seq_max = (uint32_t)w->sequences,
                                   .waiting_max = 65536,
@@ -166,6 +212,8 @@ int tdm_ctl_plan(int argc, char **argv) {
                  .kv_pages = 14000,
                  .noise = -1, /* the profile's */
                  .seed = 1,
+                 .kv_bytes = 131072, /* 32 layers, 8 heads of 128, K and V, two bytes */
+                 .link_us = 50,
                  .scale = 1,
                  .cv = 1,
                  .sequences = TDM_SEQ_MAX,
@@ -179,15 +227,18 @@ int tdm_ctl_plan(int argc, char **argv) {
         fprintf(stderr, "tandemctl: plan: %s; see tandemctl help\n", wrong);
         return 2;
     }
-    uint32_t cnt = (uint32_t)w.appliances * TDM_PLANNER_ROUTES, is_model = 0;
+    uint32_t is_model = 0;
     tdm_profile_table_t *table = malloc(sizeof *table);
-    tdm_planner_curve_t *curve = calloc(cnt, sizeof *curve);
+    tdm_planner_curve_t *curve = NULL;
     tdm_workload_t workload = {0};
     tdm_error_t err = {0};
-    tdm_status_t st = table && curve ? load_profile(&w, table, &is_model, &err)
-                                     : tdm_error_set(&err, TDM_ERR_NOMEM, "no memory");
+    tdm_status_t st = table ? load_profile(&w, table, &is_model, &err)
+                            : tdm_error_set(&err, TDM_ERR_NOMEM, "no memory");
     if (st == TDM_OK) st = load_trace(&w, &workload, &err);
     tdm_planner_ask_t ask = ask_of(&w, &workload, table, is_model);
+    uint32_t cnt = tdm_planner_curve_cnt(&ask);
+    if (st == TDM_OK) curve = calloc(cnt, sizeof *curve);
+    if (st == TDM_OK && !curve) st = tdm_error_set(&err, TDM_ERR_NOMEM, "no memory");
     if (st == TDM_OK) st = tdm_planner_run(&ask, curve, &err);
     int rc = 1;
     if (st == TDM_OK)

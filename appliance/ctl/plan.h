@@ -9,6 +9,8 @@
                     [--requests N] [--ttft-ms N] [--gap-ms N] [--epsilon X]
                     [--appliances N] [--kv-pages N] [--noise X] [--seed N]
                     [--rates R,R,...] [--scale X] [--cv X]
+                    [--policies P,P,...]
+                    [--link-gbit X [--kv-bytes N] [--link-us X]]
                     [--sequences N] [--context N] [--prefill-tokens N]
                     [--grid N] [--floor N] [--starve-ms N]
                     [--json | --html FILE]
@@ -16,6 +18,10 @@
    --rates looks at those rates alone: with the trace, seed and --scale of a
    tandemctl replay it is the same list of arrivals.  --sequences to
    --starve-ms say how the appliance is configured; the defaults suit a GPU.
+   --policies compares ways to size prefill: quantile (Tandem's), mean,
+   margin:X, static:N.  --link-gbit weighs a pool of prefill and a pool of
+   decode appliances against as many that do both; a prompt's keys and
+   values, --kv-bytes a token, travel over it (131072: an 8B model's).
    --requests counts for one appliance.  example is the model of an 8B model on two A100 and says
    so; a trace NAME is a log-normal fit of appliance/workload/workload.h. */
 

@@ -7,14 +7,26 @@
    kept?  It runs the simulator, so its answer is as good as the profile:
    no kernel's best case is multiplied by anything.
 
-   For each route (fused where the profile says so, streams, serial) and
-   for 1..N appliances it finds the highest rate that keeps the promise,
-   then looks at loads around it; or, asked for rates, at those alone.
-   Several appliances stand behind a
-   balancer that gives each request to the one with the least predicted
-   work left.  n of N appliances get the first n/N of the rows, so that
-   every run is as long: a short one hides behind its first-token target
-   what it could not carry for an hour.
+   For 1..N appliances, and each policy and route (fused where the profile
+   says so, streams, serial), it finds the highest rate that keeps the
+   promise, then looks at loads around it; or, asked for rates, at those
+   alone.  Several appliances stand behind a balancer that gives each
+   request to the one with the least predicted work left.  n of N
+   appliances get the first n/N of the rows, so that every run is as long:
+   a short one hides behind its first-token target what it could not carry
+   for an hour.
+
+   Given a link, it also splits n > 1 appliances into those that do prefill
+   alone and those that do decode alone, every way there is, and shows the
+   best: the keys and values of a prompt travel when it is done, one prompt
+   after the other on each prefill appliance's link, and the client hears
+   its first token when they are there.  What no whole page of 64 tokens
+   holds is computed again where they arrive.
+
+   The most that fused attention can gain over serial is not what the
+   kernel gains: with a share a of serial iteration time in attention, and
+   attention s times as fast as it ran, it is 1 / (1 - a + a / s).  Each
+   point says both.
 
    Host code: allocates. */
 
@@ -25,6 +37,22 @@ TDM_BEGIN_DECLS
 #define TDM_PLANNER_APPLIANCE_MAX 64u
 #define TDM_PLANNER_LOADS         7u
 #define TDM_PLANNER_ROUTES        3u /* FUSED + i */
+#define TDM_PLANNER_POLICY_MAX    8u
+
+/* A way to choose how much prefill an iteration takes. */
+typedef struct tdm_planner_policy {
+    char name[24];
+    uint32_t policy;    /* tdm_policy_t of scheduler/config.h */
+    double margin;      /* of TDM_POLICY_MARGIN */
+    uint32_t token_max; /* of an iteration; 0: as live says */
+} tdm_planner_policy_t;
+
+/* How keys and values travel. */
+typedef struct tdm_planner_link {
+    double token_bytes; /* keys and values of one token, all layers */
+    double bytes_per_s; /* of one prefill appliance; 0: there is no link */
+    int64_t latency_ns;
+} tdm_planner_link_t;
 
 typedef struct tdm_planner_ask {
     const tdm_workload_t *workload; /* lengths, and the pattern of arrivals */
@@ -41,6 +69,9 @@ typedef struct tdm_planner_ask {
     uint32_t appliance_max;
     uint32_t rate_cnt; /* > 0: look at these rates alone, and find no best one */
     double rate[TDM_PLANNER_LOADS];
+    uint32_t policy_cnt; /* 0: live's own alone */
+    tdm_planner_policy_t policy[TDM_PLANNER_POLICY_MAX];
+    tdm_planner_link_t link;
     uint64_t seed;
 } tdm_planner_ask_t;
 
@@ -52,23 +83,34 @@ typedef struct tdm_planner_point {
     double gap_ns[3];  /* p50, p99, p99.9 */
     double ttft_ns[3]; /* p50, p99, p99.9 */
     double e2e_ns[3];
-    double fused_share;
-    double attention_share;
+    double fused_share;       /* of iterations with both kinds */
+    double attention_share;   /* of the time that iterations took */
+    double serial_share;      /* and of what they would take in series: a */
+    double attention_speedup; /* of attention as it ran over series: s */
     uint64_t fallback[TDM_REASON_CNT];
+    double lost_share[TDM_REASON_CNT]; /* of busy time, that fusing would have saved there */
 } tdm_planner_point_t;
 
 typedef struct tdm_planner_curve {
-    uint32_t route; /* tdm_route_t */
-    uint32_t appliances;
+    uint32_t route;       /* tdm_route_t */
+    uint32_t policy;      /* index into ask.policy; 0 where policy_cnt is 0 */
+    uint32_t appliances;  /* all together */
+    uint32_t prefill_cnt; /* of them, for prefill alone; 0: every one does both */
     double best; /* the highest rate that keeps the promise; 0: none does, or nobody asked */
     uint32_t point_cnt;
     tdm_planner_point_t point[TDM_PLANNER_LOADS];
 } tdm_planner_curve_t;
 
-/* tdm_planner_run fills appliance_max * TDM_PLANNER_ROUTES curves, by
-   appliances, then route. */
+/* tdm_planner_curve_cnt gives the curves of an ask. */
+uint32_t tdm_planner_curve_cnt(const tdm_planner_ask_t *ask);
+
+/* tdm_planner_run fills them, by appliances, then policy, then route, the
+   pools last. */
 TDM_MUST_USE tdm_status_t tdm_planner_run(const tdm_planner_ask_t *ask, tdm_planner_curve_t *curve,
                                           tdm_error_t *err);
+
+/* tdm_planner_bound gives 1 / (1 - a + a / s) of a point. */
+double tdm_planner_bound(const tdm_planner_point_t *point);
 
 TDM_END_DECLS
 

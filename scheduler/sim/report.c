@@ -3,9 +3,57 @@
 
 #include <string.h>
 
-static const char *route_name(uint32_t route) {
-    static const char *const name[] = {"fused", "streams", "serial"};
-    return name[(route - TDM_ROUTE_FUSED) % TDM_COUNT_OF(name)];
+#define NAME_MAX_ 64u
+
+/* name_of says what a curve is of: "fused", "static 512 serial", "2 prefill
+   + 1 decode". */
+static const char *name_of(const tdm_planner_ask_t *ask, const tdm_planner_curve_t *c,
+                           char buf[NAME_MAX_]) {
+    static const char *const route[] = {"fused", "streams", "serial"};
+    const char *ran = route[(c->route - TDM_ROUTE_FUSED) % TDM_COUNT_OF(route)];
+    if (c->prefill_cnt > 0)
+        (void)snprintf(buf, NAME_MAX_, "%u prefill + %u decode", c->prefill_cnt,
+                       c->appliances - c->prefill_cnt);
+    else if (ask->policy_cnt > 1)
+        (void)snprintf(buf, NAME_MAX_, "%s %s", ask->policy[c->policy].name, ran);
+    else
+        (void)snprintf(buf, NAME_MAX_, "%s", ran);
+    return buf;
+}
+
+/* What a curve is measured against: serial under the same policy; pools
+   against the first of their number, which is fused and does both. */
+static const tdm_planner_curve_t *base_of(const tdm_planner_curve_t *curve, uint32_t cnt,
+                                          const tdm_planner_curve_t *c) {
+    for (uint32_t i = 0; i < cnt; i++) {
+        const tdm_planner_curve_t *b = &curve[i];
+        if (b->appliances != c->appliances || b->prefill_cnt > 0 || b->policy != c->policy)
+            continue;
+        if (c->prefill_cnt > 0 || b->route == TDM_ROUTE_SERIAL) return b;
+    }
+    return NULL;
+}
+
+/* gain_of gives the curve's rate over its base's, 0 where there is none to
+   give; bound is the most that its attention allows, 0 for pools. */
+static double gain_of(const tdm_planner_curve_t *curve, uint32_t cnt, const tdm_planner_curve_t *c,
+                      double *bound) {
+    const tdm_planner_curve_t *b = base_of(curve, cnt, c);
+    *bound = 0.0;
+    if (!b || b == c || !(b->best > 0.0) || !(c->best > 0.0)) return 0.0;
+    for (uint32_t k = 0; k < c->point_cnt; k++) /* the last that is not over what it carries */
+        if (c->prefill_cnt == 0 && c->point[k].rate <= 1.001 * c->best)
+            *bound = tdm_planner_bound(&c->point[k]);
+    return c->best / b->best;
+}
+
+/* put_gain: ", 1.12 x serial (at most 1.14)". */
+static void put_gain(FILE *f, const tdm_planner_curve_t *curve, uint32_t cnt,
+                     const tdm_planner_curve_t *c) {
+    double bound, gain = gain_of(curve, cnt, c, &bound);
+    if (gain > 0.0 && c->prefill_cnt > 0) fprintf(f, ", %.3f x as many that do both", gain);
+    if (gain > 0.0 && c->prefill_cnt == 0)
+        fprintf(f, ", %.3f x serial (its attention allows %.3f)", gain, bound);
 }
 
 static double ms(double ns) {
@@ -27,8 +75,10 @@ void tdm_report_text(FILE *f, const tdm_planner_ask_t *ask, const tdm_planner_cu
             100.0 * ask->epsilon, ms((double)ask->gap_ns));
     for (uint32_t i = 0; i < curve_cnt; i++) {
         const tdm_planner_curve_t *c = &curve[i];
-        fprintf(f, "\n%u x %s", c->appliances, route_name(c->route));
-        if (ask->rate_cnt == 0) fprintf(f, ": carries %.3f requests/s", c->best);
+        char name[NAME_MAX_];
+        fprintf(f, "\n%u x %s", c->appliances, name_of(ask, c, name));
+        if (c->best > 0.0 || ask->rate_cnt == 0) fprintf(f, ": carries %.3f requests/s", c->best);
+        put_gain(f, curve, curve_cnt, c);
         fputc('\n', f);
         fprintf(f, "%10s %8s %8s %9s %9s %10s %10s %8s %8s\n", "requests/s", "in SLO", "over",
                 "gap p50", "gap p99", "TTFT p50", "TTFT p99", "fused", "attn");
@@ -70,13 +120,17 @@ static void put_point(FILE *f, const tdm_planner_point_t *p) {
     put_three(f, "gap", p->gap_ns);
     put_three(f, "ttft", p->ttft_ns);
     put_three(f, "e2e", p->e2e_ns);
-    fprintf(f, ", \"fused_share\": %.4f, \"attention_share\": %.4f, \"fallbacks\": {",
-            p->fused_share, p->attention_share);
+    fprintf(f,
+            ", \"fused_share\": %.4f, \"attention_share\": %.4f, \"serial_share\": %.4f, "
+            "\"attention_speedup\": %.4f, \"bound\": %.4f, \"fallbacks\": {",
+            p->fused_share, p->attention_share, p->serial_share, p->attention_speedup,
+            tdm_planner_bound(p));
     const char *comma = "";
     for (uint32_t r = 1; r < TDM_REASON_CNT; r++) {
         if (p->fallback[r] == 0) continue;
-        fprintf(f, "%s\"%s\": %llu", comma, tdm_reason_name((tdm_reason_t)r),
-                (unsigned long long)p->fallback[r]);
+        fprintf(f, "%s\"%s\": {\"iterations\": %llu, \"lost_share\": %.5f}", comma,
+                tdm_reason_name((tdm_reason_t)r), (unsigned long long)p->fallback[r],
+                p->lost_share[r]);
         comma = ", ";
     }
     fprintf(f, "}}");
@@ -92,8 +146,16 @@ void tdm_report_json(FILE *f, const tdm_planner_ask_t *ask, const tdm_planner_cu
             ask->is_model ? "true" : "false", ask->workload->row_cnt, ms((double)ask->ttft_ns),
             ms((double)ask->gap_ns), ask->epsilon, ask->noise);
     for (uint32_t i = 0; i < curve_cnt; i++) {
-        fprintf(f, "%s\n {\"route\": \"%s\", \"appliances\": %u, \"best\": %.4f, \"points\": [",
-                i ? "," : "", route_name(curve[i].route), curve[i].appliances, curve[i].best);
+        const tdm_planner_curve_t *c = &curve[i];
+        static const char *const route[] = {"fused", "streams", "serial"};
+        double bound, gain = gain_of(curve, curve_cnt, c, &bound);
+        fprintf(f, "%s\n {\"route\": \"%s\", \"policy\": ", i ? "," : "",
+                route[(c->route - TDM_ROUTE_FUSED) % TDM_COUNT_OF(route)]);
+        put_string(f, ask->policy_cnt > 0 ? ask->policy[c->policy].name : "");
+        fprintf(f,
+                ", \"appliances\": %u, \"prefill_appliances\": %u, \"best\": %.4f, \"gain\": %.4f, "
+                "\"gain_bound\": %.4f, \"points\": [",
+                c->appliances, c->prefill_cnt, c->best, gain, bound);
         for (uint32_t k = 0; k < curve[i].point_cnt; k++) {
             fprintf(f, "%s\n  ", k ? "," : "");
             put_point(f, &curve[i].point[k]);
@@ -109,7 +171,11 @@ void tdm_report_json(FILE *f, const tdm_planner_ask_t *ask, const tdm_planner_cu
 #define CHART_H 260.0
 #define EDGE    50.0
 
-static const char *const colour[TDM_PLANNER_ROUTES] = {"#0a6", "#06c", "#c50"};
+/* colour_of: the routes in three colours; policies in dashes, pools apart. */
+static const char *colour_of(const tdm_planner_curve_t *c) {
+    static const char *const colour[TDM_PLANNER_ROUTES] = {"#0a6", "#06c", "#c50"};
+    return c->prefill_cnt > 0 ? "#80c" : colour[(c->route - TDM_ROUTE_FUSED) % TDM_PLANNER_ROUTES];
+}
 
 static void put_escaped(FILE *f, const char *s) {
     for (; *s; s++) {
@@ -139,7 +205,8 @@ static double highest(const tdm_planner_curve_t *c, uint32_t cnt, uint32_t chart
 }
 
 /* put_chart draws the curves of one number of appliances. */
-static void put_chart(FILE *f, const tdm_planner_curve_t *c, uint32_t cnt, uint32_t chart) {
+static void put_chart(FILE *f, const tdm_planner_ask_t *ask, const tdm_planner_curve_t *c,
+                      uint32_t cnt, uint32_t chart) {
     static const char *const title[] = {"requests in SLO, %", "first token p99, s",
                                         "gap between tokens p99, ms"};
     double rate, top = highest(c, cnt, chart, &rate);
@@ -152,23 +219,33 @@ static void put_chart(FILE *f, const tdm_planner_curve_t *c, uint32_t cnt, uint3
         f, "<text x=\"4\" y=\"34\">%.4g</text><text x=\"%.0f\" y=\"%.0f\">%.4g requests/s</text>\n",
         top, CHART_W - 130.0, CHART_H - EDGE + 18.0, rate);
     for (uint32_t i = 0; i < cnt; i++) {
-        fprintf(f, "<polyline fill=\"none\" stroke-width=\"2\" stroke=\"%s\" points=\"",
-                colour[i % TDM_PLANNER_ROUTES]);
+        char name[NAME_MAX_];
+        fprintf(f,
+                "<polyline fill=\"none\" stroke-width=\"2\" stroke=\"%s\" "
+                "stroke-dasharray=\"%u %u\" points=\"",
+                colour_of(&c[i]), c[i].policy ? 12u / (c[i].policy + 1u) : 1u,
+                c[i].policy ? 3u : 0u);
         for (uint32_t k = 0; k < c[i].point_cnt; k++)
             fprintf(f, "%.1f,%.1f ",
                     EDGE + (CHART_W - 10.0 - EDGE) * c[i].point[k].rate / (rate > 0.0 ? rate : 1.0),
                     CHART_H - EDGE -
                         (CHART_H - EDGE - 24.0) * value_of(&c[i].point[k], chart) / top);
-        fprintf(f, "\"/><text x=\"%.0f\" y=\"%.0f\" fill=\"%s\">%s</text>\n", EDGE + 90.0 * i,
-                CHART_H - 10.0, colour[i % TDM_PLANNER_ROUTES], route_name(c[i].route));
+        fprintf(f, "\"><title>%s</title></polyline>\n", name_of(ask, &c[i], name));
+    }
+    for (uint32_t i = 0; i < TDM_MIN(cnt, 4u); i++) {
+        static const char *const word[] = {"fused", "streams", "serial", "pools"};
+        static const char *const ink[] = {"#0a6", "#06c", "#c50", "#80c"};
+        fprintf(f, "<text x=\"%.0f\" y=\"%.0f\" fill=\"%s\">%s</text>\n", EDGE + 90.0 * i,
+                CHART_H - 10.0, ink[i], word[i]);
     }
     fprintf(f, "</svg>\n");
 }
 
-static void put_rows(FILE *f, const tdm_planner_curve_t *c) {
+static void put_rows(FILE *f, const tdm_planner_ask_t *ask, const tdm_planner_curve_t *c) {
+    char name[NAME_MAX_];
     for (uint32_t k = 0; k < c->point_cnt; k++) {
         const tdm_planner_point_t *p = &c->point[k];
-        fprintf(f, "<tr><td>%s<td>%.3f<td>%.2f %%<td>%.2f %%", route_name(c->route), p->rate,
+        fprintf(f, "<tr><td>%s<td>%.3f<td>%.2f %%<td>%.2f %%", name_of(ask, c, name), p->rate,
                 100.0 * p->attainment, 100.0 * p->over_share);
         fprintf(f, "<td>%.0f / %.0f / %.0f<td>%.0f / %.0f / %.0f<td>%.1f %%<td>%.1f %%</tr>\n",
                 ms(p->gap_ns[0]), ms(p->gap_ns[1]), ms(p->gap_ns[2]), ms(p->ttft_ns[0]),
@@ -177,16 +254,20 @@ static void put_rows(FILE *f, const tdm_planner_curve_t *c) {
     }
 }
 
-static void put_appliances(FILE *f, const tdm_planner_curve_t *c, uint32_t cnt) {
-    fprintf(f, "<h2>%u appliance%s</h2><p>", c->appliances, c->appliances > 1 ? "s" : "");
-    for (uint32_t i = 0; i < cnt; i++)
-        fprintf(f, "%s%s carries <b>%.3f</b> requests/s", i ? ", " : "", route_name(c[i].route),
-                c[i].best);
-    fprintf(f, ".</p>\n");
-    for (uint32_t chart = 0; chart < 3; chart++) put_chart(f, c, cnt, chart);
+static void put_appliances(FILE *f, const tdm_planner_ask_t *ask, const tdm_planner_curve_t *c,
+                           uint32_t cnt) {
+    fprintf(f, "<h2>%u appliance%s</h2><ul>\n", c->appliances, c->appliances > 1 ? "s" : "");
+    for (uint32_t i = 0; i < cnt; i++) {
+        char name[NAME_MAX_];
+        fprintf(f, "<li>%s carries <b>%.3f</b> requests/s", name_of(ask, &c[i], name), c[i].best);
+        put_gain(f, c, cnt, &c[i]);
+        fprintf(f, "</li>\n");
+    }
+    fprintf(f, "</ul>\n");
+    for (uint32_t chart = 0; chart < 3; chart++) put_chart(f, ask, c, cnt, chart);
     fprintf(f, "<table><tr><th>attention<th>requests/s<th>in SLO<th>gaps over<th>gap p50 / p99 / "
                "p99.9 ms<th>TTFT p50 / p99 / p99.9 ms<th>fused<th>attention share</tr>\n");
-    for (uint32_t i = 0; i < cnt; i++) put_rows(f, &c[i]);
+    for (uint32_t i = 0; i < cnt; i++) put_rows(f, ask, &c[i]);
     fprintf(f, "</table>\n");
 }
 
@@ -202,7 +283,10 @@ void tdm_report_html(FILE *f, const tdm_planner_ask_t *ask, const tdm_planner_cu
             "over %.0f ms.</p>\n",
             kind_of(ask), ask->workload->row_cnt, ms((double)ask->ttft_ns), 100.0 * ask->epsilon,
             ms((double)ask->gap_ns));
-    for (uint32_t i = 0; i < curve_cnt; i += TDM_PLANNER_ROUTES)
-        put_appliances(f, &curve[i], TDM_MIN(TDM_PLANNER_ROUTES, curve_cnt - i));
+    for (uint32_t i = 0, cnt; i < curve_cnt; i += cnt) {
+        for (cnt = 1; i + cnt < curve_cnt && curve[i + cnt].appliances == curve[i].appliances;)
+            cnt++;
+        put_appliances(f, ask, &curve[i], cnt);
+    }
     fprintf(f, "</html>\n");
 }

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #define DEPTH     2u
+#define SERIAL    (TDM_ROUTE_SERIAL - TDM_ROUTE_FUSED) /* as a variant of the profile */
 #define CHECK_CNT 4096u /* iterations between two walks over all invariants */
 
 /* What one client saw. */
@@ -47,8 +48,7 @@ typedef struct sim {
     uint32_t open_cnt;
     double *ttft, *e2e;
     uint32_t ttft_cnt, e2e_cnt, good_cnt, met_cnt;
-    double busy_ns, attention_ns; /* of a quiet machine */
-    uint64_t both_cnt, fused_cnt, chunk_tok, bound_tok;
+    uint64_t chunk_tok, bound_tok;
 } sim_t;
 
 /* --- the machine ---------------------------------------------------------- */
@@ -94,8 +94,13 @@ static double cost_of(sim_t *s, const tdm_plan_t *plan) {
     double bias =
         s->ask->is_oracle ? 1.0 + (c->bias_low + c->bias_high) / 2.0 : tdm_cost_bias(c, &load);
     double quiet = tdm_cost_quiet_ns(c, variant, &load);
-    s->busy_ns += quiet;
-    s->attention_ns += tdm_cost_attention_ns(c, variant, &load);
+    double attention = tdm_cost_attention_ns(c, variant, &load);
+    s->out->busy_ns += quiet;
+    if (plan->reason != TDM_REASON_NONE)
+        s->out->lost_ns[plan->reason] += TDM_MAX(quiet - tdm_cost_quiet_ns(c, 0, &load), 0.0);
+    s->out->attention_ns += attention;
+    s->out->serial_attention_ns +=
+        plan->route < TDM_ROUTE_FUSED ? attention : tdm_cost_attention_ns(c, SERIAL, &load);
     return quiet * bias * tdm_cost_slow(c, s->now_ns) * s->factor + s->spike_ns;
 }
 
@@ -220,9 +225,9 @@ static void see_record(sim_t *s, const tdm_sched_record_t *r) {
     s->out->iteration_cnt++;
     s->out->fallback[r->fallback]++;
     if (r->prefill_cnt == 0 || r->decode_cnt == 0) return;
-    s->both_cnt++;
+    s->out->both_cnt++;
     s->chunk_tok += r->prefill_cnt;
-    s->fused_cnt += r->ran == TDM_ROUTE_FUSED;
+    s->out->fused_cnt += r->ran == TDM_ROUTE_FUSED;
     if (r->cap != TDM_CAP_time_limit) return;
     s->out->bound_cnt++;
     s->bound_tok += r->prefill_cnt;
@@ -311,9 +316,8 @@ static void sum_up(sim_t *s) {
     r->span_s = (double)(s->now_ns - TDM_NS_PER_S) / 1e9;
     r->goodput = over(s->good_cnt, r->span_s);
     r->chunk_bound = over((double)s->bound_tok, (double)r->bound_cnt);
-    r->chunk_mean = over((double)s->chunk_tok, (double)s->both_cnt);
-    r->attention_share = over(s->attention_ns, s->busy_ns);
-    r->fused_share = over((double)s->fused_cnt, (double)s->both_cnt);
+    r->chunk_mean = over((double)s->chunk_tok, (double)r->both_cnt);
+    r->fused_share = over((double)r->fused_cnt, (double)r->both_cnt);
     const tdm_sched_stats_t *t = tdm_sched_stats(s->sched);
     r->quantile = t->cap_quantile;
     r->alpha = t->cap_alpha;

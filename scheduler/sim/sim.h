@@ -57,16 +57,20 @@ typedef struct tdm_sim_result {
     double gap_p50_ns, gap_p99_ns, gap_p999_ns;
     double ttft_p50_ns, ttft_p99_ns;
     double e2e_p50_ns, e2e_p99_ns;
-    double ttft_met_share;  /* of all requests */
-    double goodput;         /* requests a second with TTFT met and 99 % of gaps inside */
-    double chunk_bound;     /* mean prefill tokens where the time limit cut */
-    double chunk_mean;      /* of all iterations with both kinds */
-    double fused_share;     /* of iterations with both kinds */
-    double attention_share; /* of all busy time, by the cost model */
-    double span_s;          /* first arrival to last token */
+    double ttft_met_share; /* of all requests */
+    double goodput;        /* requests a second with TTFT met and 99 % of gaps inside */
+    double chunk_bound;    /* mean prefill tokens where the time limit cut */
+    double chunk_mean;     /* of all iterations with both kinds */
+    double fused_share;    /* of iterations with both kinds */
+    double busy_ns;        /* of a quiet machine, by the cost model */
+    double attention_ns;   /* of it; and what it would be with both kinds one after the other */
+    double serial_attention_ns;
+    double span_s; /* first arrival to last token */
     uint64_t finished, refused, bound_cnt, iteration_cnt;
+    uint64_t both_cnt, fused_cnt; /* iterations with both kinds, and those of them that fused */
     uint64_t fallback[TDM_REASON_CNT];
-    double quantile, alpha; /* at the end */
+    double lost_ns[TDM_REASON_CNT]; /* of busy_ns: what fused would have saved, by why it did not */
+    double quantile, alpha;         /* at the end */
     uint64_t bin[TDM_SIM_BIN_CNT + 1u];
 } tdm_sim_result_t;
 

@@ -160,6 +160,59 @@ static void the_planner_finds_what_each_route_carries(void **state) {
     tdm_workload_free(&w);
 }
 
+static void policies_and_pools_are_weighed_on_the_same_arrivals(void **state) {
+    (void)state;
+    static tdm_planner_curve_t curve[2 * 2 * TDM_PLANNER_ROUTES + 1], slow[TDM_COUNT_OF(curve)];
+    const uint32_t serial = 2, fixed = TDM_PLANNER_ROUTES, pools = TDM_COUNT_OF(curve) - 1u;
+    tdm_workload_t w;
+    assert_int_equal(tdm_workload_generate("arxiv_sample", 60, 1, &w, NULL), TDM_OK);
+    w.row[7].output_cnt = 1; /* over when its prompt is: never handed over */
+    tdm_sim_ask_t sim = ask_of(&w, TDM_POLICY_QUANTILE, 1);
+    tdm_planner_ask_t a = {
+        .workload = &w,
+        .table = &table,
+        .profile_name = "a",
+        .sizes = sim.sizes,
+        .live = sim.live,
+        .epsilon = 0.01,
+        .gap_ns = 40 * TDM_NS_PER_MS,
+        .ttft_ns = 10 * TDM_NS_PER_S,
+        .appliance_max = 2,
+        .rate_cnt = 2,
+        .rate = {0.4, 2.0},
+        .policy_cnt = 2,
+        .policy = {{.name = "quantile", .policy = TDM_POLICY_QUANTILE},
+                   {.name = "static 2048", .policy = TDM_POLICY_STATIC, .token_max = 2048}},
+        .link = {.token_bytes = 131072, .bytes_per_s = 12.5e9, .latency_ns = 50 * TDM_NS_PER_US},
+        .seed = 1};
+    a.live.class_of[0].gap_ns = a.gap_ns;
+    assert_int_equal(tdm_planner_curve_cnt(&a), TDM_COUNT_OF(curve));
+    tdm_error_t err = {0};
+    if (tdm_planner_run(&a, curve, &err) != TDM_OK) fail_msg("%s", err.text);
+    a.link.bytes_per_s = 12.5e6; /* seconds a prompt */
+    if (tdm_planner_run(&a, slow, &err) != TDM_OK) fail_msg("%s", err.text);
+
+    assert_true(curve[fixed].policy == 1 && curve[serial].route == TDM_ROUTE_SERIAL);
+    assert_true(curve[0].point[0].over_share <= 0.01 && curve[fixed].point[0].over_share > 0.01);
+    assert_true(curve[pools].appliances == 2 && curve[pools].prefill_cnt == 1);
+    assert_true(curve[pools].best > 0.3 && slow[pools].best < curve[pools].best);
+    /* the same first tokens, but for the way they have to go */
+    assert_true(curve[pools].point[0].attainment > 0.9 && slow[pools].point[0].attainment < 0.5);
+    assert_true(slow[pools].point[0].ttft_ns[0] > curve[pools].point[0].ttft_ns[0] + 1e9);
+    assert_true(curve[pools].point[0].gap_ns[0] < curve[0].point[0].gap_ns[0] * 1.05);
+
+    /* what the operator's word for serial costs is what fused would save */
+    double lost = curve[serial].point[1].lost_share[TDM_FALLBACK_operator];
+    assert_true(lost > 0.01 && lost < 0.3 &&
+                curve[0].point[1].lost_share[TDM_FALLBACK_operator] == 0.0);
+    /* serial is its own measure, and fused can gain what attention is of it */
+    const tdm_planner_point_t *p = &curve[0].point[1];
+    assert_true(tdm_planner_bound(&curve[serial].point[1]) == 1.0);
+    assert_true(p->attention_speedup > 1.05 && p->serial_share > p->attention_share);
+    assert_true(tdm_planner_bound(p) > 1.0 && tdm_planner_bound(p) < 1.0 / (1.0 - p->serial_share));
+    tdm_workload_free(&w);
+}
+
 /* --- ten times too much ------------------------------------------------------ */
 
 #define FLOOD_S 60
@@ -266,6 +319,7 @@ int main(void) {
         cmocka_unit_test(the_promise_holds_where_a_margin_breaks),
         cmocka_unit_test(on_a_good_day_more_prefill_fits),
         cmocka_unit_test(the_planner_finds_what_each_route_carries),
+        cmocka_unit_test(policies_and_pools_are_weighed_on_the_same_arrivals),
         cmocka_unit_test(ten_times_too_much_is_refused_and_the_rest_is_served_well),
         cmocka_unit_test(a_network_that_comes_back_brings_all_at_once_and_no_gap_breaks),
         cmocka_unit_test(the_profile_is_the_machine_on_a_quiet_day),

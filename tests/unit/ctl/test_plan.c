@@ -47,6 +47,40 @@ static void the_defaults_plan(void **state) {
     (void)fclose(f);
 }
 
+/* Policies, and pools beside appliances that do both, in one report. */
+static void policies_and_pools_have_their_curves(void **state) {
+    (void)state;
+    static const char *const words[] = {"tandemctl",
+                                        "plan",
+                                        "--profile",
+                                        "example",
+                                        "--trace",
+                                        "azure_conv",
+                                        "--requests",
+                                        "20",
+                                        "--rates",
+                                        "0.5",
+                                        "--json",
+                                        "--policies",
+                                        "quantile,mean,static:512",
+                                        "--appliances",
+                                        "2",
+                                        "--link-gbit",
+                                        "100"};
+    FILE *f;
+    assert_int_equal(plan_to_file((int)TDM_COUNT_OF(words), words, &f), 0);
+    json_t *j = json_loadf(f, JSON_REJECT_DUPLICATES, NULL);
+    const json_t *curves = json_object_get(j, "curves");
+    assert_int_equal(json_array_size(curves), 2 * 3 * 3 + 1);
+    const json_t *pools = json_array_get(curves, 18);
+    assert_int_equal(json_integer_value(json_object_get(pools, "prefill_appliances")), 1);
+    assert_true(json_real_value(json_object_get(pools, "best")) > 0.0);
+    assert_string_equal(json_string_value(json_object_get(json_array_get(curves, 6), "policy")),
+                        "static 512");
+    json_decref(j);
+    (void)fclose(f);
+}
+
 /* Of two requests the 99th in a hundred is the slower one, as in a replay. */
 static void of_few_requests_p99_is_the_slowest(void **state) {
     (void)state;
@@ -70,6 +104,9 @@ static void unknown_words_are_refused(void **state) {
     static const char *const bad[][5] = {{"tandemctl", "plan", "--trace", "azure_conv", "--json"},
                                          {"tandemctl", "plan", "--profile", "example", "--json"},
                                          {"tandemctl", "plan", "--speed", "9", "--json"},
+                                         {"tandemctl", "plan", "--policies", "static:0", "--json"},
+                                         {"tandemctl", "plan", "--policies", "best", "--json"},
+                                         {"tandemctl", "plan", "--policies", "mean,", "--json"},
                                          {"tandemctl", "plan", "--json", "--seed", "x"}};
     for (size_t i = 0; i < TDM_COUNT_OF(bad); i++) {
         FILE *f;
@@ -81,6 +118,7 @@ static void unknown_words_are_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(the_defaults_plan),
+                                       cmocka_unit_test(policies_and_pools_have_their_curves),
                                        cmocka_unit_test(of_few_requests_p99_is_the_slowest),
                                        cmocka_unit_test(unknown_words_are_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
