@@ -108,8 +108,11 @@ static void ended(tdm_supervisor_t *s, int64_t now_ns) {
         s->window_ns = now_ns;
         s->window_deaths = 0;
     }
-    uint32_t deaths = s->window_deaths++;
-    int64_t pause = s->config.pause_ns << TDM_MIN(deaths, 10u);
+    s->window_deaths++;
+    if (s->serve_ns && now_ns - s->serve_ns >= TDM_SUPERVISOR_SHORT_NS) s->short_cnt = 0;
+    s->serve_ns = 0;
+    int64_t pause = s->config.pause_ns << TDM_MIN(s->short_cnt, 10u);
+    s->short_cnt++;
     s->resume_ns = now_ns + TDM_MIN(pause, 5 * TDM_NS_PER_S);
     tdm_store_release(&s->life->epoch, 0u); /* L1: pairs with the tile's acquire */
     tdm_doorbell_ring(&s->channel->sched_bell);
@@ -126,6 +129,7 @@ static void poll_loading(tdm_supervisor_t *s, int64_t now_ns) {
         ended(s, now_ns);
     } else if (head_state(s) == TDM_EXEC_READY) {
         s->state = TDM_SUPERVISOR_SERVING;
+        s->serve_ns = now_ns;
         tdm_store_release(&s->life->epoch, s->epoch); /* L1: pairs with the tile's acquire */
         tdm_doorbell_ring(&s->channel->sched_bell);
     }

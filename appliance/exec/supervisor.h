@@ -21,6 +21,7 @@
    than reaping a killed child takes. */
 
 #include "appliance/abi/life.h"
+#include "appliance/base/clock.h"
 #include "appliance/exec/channel.h"
 
 #include <pthread.h>
@@ -39,12 +40,16 @@ typedef enum tdm_supervisor_state {
    model, make the backend, tdm_worker_run until *stop.  boot gives it. */
 typedef void (*tdm_executor_main_fn)(tdm_channel_t *c, const uint32_t *stop);
 
+#define TDM_SUPERVISOR_SHORT_NS (1000 * TDM_NS_PER_MS)
+
 typedef struct tdm_supervisor_config {
     const char *program;              /* path of tandem-exec; NULL: thread mode */
     tdm_executor_main_fn thread_main; /* thread mode */
     uint32_t restart_max;             /* lives after the first, within restart_window_ns */
     int64_t restart_window_ns;
-    int64_t pause_ns; /* before a restart; doubles per death in the window, to 5 s */
+    int64_t pause_ns; /* before a restart; doubles with each life in a row that served for less
+                         than TDM_SUPERVISOR_SHORT_NS, to 5 s: who waits for a stream waits no
+                         longer than an executor needs that is otherwise well */
 } tdm_supervisor_config_t;
 
 typedef struct tdm_supervisor {
@@ -61,7 +66,9 @@ typedef struct tdm_supervisor {
     uint32_t is_stopping;
     uint32_t is_killed; /* SIGKILL was sent; not reaped yet */
     int64_t resume_ns;
-    int64_t window_ns; /* start of the window that window_deaths counts in */
+    int64_t serve_ns;   /* since when this life serves; 0: it does not yet */
+    uint32_t short_cnt; /* short lives in a row */
+    int64_t window_ns;  /* start of the window that window_deaths counts in */
     uint32_t window_deaths;
     uint64_t exit_cnt; /* executors that ended by themselves */
     uint64_t kill_cnt; /* executors killed on request */

@@ -231,6 +231,33 @@ static void a_hung_executor_is_killed_when_asked(void **state) {
     rig_close(&r);
 }
 
+/* die lets the serving life end at at_ns and gives the pause before the next. */
+static int64_t die(rig_t *r, int64_t at_ns) {
+    tdm_store_release(&r->life.ack, r->life.epoch);
+    send_plan(r, DO_EXIT, 1);
+    while (tdm_supervisor_poll(&r->sup, at_ns) == TDM_SUPERVISOR_SERVING) (void)usleep(500);
+    return r->sup.resume_ns - at_ns;
+}
+
+static void only_short_lives_in_a_row_lengthen_the_pause(void **state) {
+    (void)state;
+    rig_t r;
+    rig_open(&r, "good", 1, 100);
+    static const struct {
+        int64_t served_ns, pause_ns;
+    } life[] = {{0, TDM_NS_PER_MS},
+                {0, 2 * TDM_NS_PER_MS},
+                {0, 4 * TDM_NS_PER_MS},
+                {TDM_SUPERVISOR_SHORT_NS, TDM_NS_PER_MS},
+                {TDM_SUPERVISOR_SHORT_NS, TDM_NS_PER_MS},
+                {TDM_SUPERVISOR_SHORT_NS / 2, 2 * TDM_NS_PER_MS}};
+    for (size_t i = 0; i < TDM_COUNT_OF(life); i++) {
+        until(&r, TDM_SUPERVISOR_SERVING);
+        assert_int_equal(die(&r, r.sup.serve_ns + life[i].served_ns), life[i].pause_ns);
+    }
+    rig_close(&r);
+}
+
 static void restarts_are_bounded(void **state) {
     (void)state;
     rig_t r;
@@ -291,6 +318,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(a_life_that_nobody_took_up_is_not_ended),
         cmocka_unit_test(a_hung_executor_is_killed_when_asked),
         cmocka_unit_test(restarts_are_bounded),
+        cmocka_unit_test(only_short_lives_in_a_row_lengthen_the_pause),
         cmocka_unit_test(what_a_restart_cannot_mend_is_final),
         cmocka_unit_test(a_missing_program_is_a_bounded_failure),
         cmocka_unit_test(memory_of_another_build_is_refused),
