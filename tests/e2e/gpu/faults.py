@@ -3,7 +3,7 @@
 """Executors that are killed, devices that fail and iterations that hang, under load.
 
 usage: faults.py BIN_DIR FACT [--kills N] [--traps N] [--hangs N] [--streams N] [--tokens N]
-                 [--prompt N] [--ties SHARE] [--seed N] [--set key=value ...] [--fake-nvml FILE]
+                 [--prompt N] [--ties SHARE] [--seed N] [--apart S] [--set key=value ...] [--fake-nvml FILE]
 
 BIN_DIR holds tandemd, tandemctl and faulty_exec, which takes the place of tandem-exec.  With
 --set exec.backend=cuda the faults are a GPU's.  faults_lose_no_token prints one line of JSON last."""
@@ -45,10 +45,13 @@ class Stream:
 
     def __init__(self, prompt):
         self.prompt, self.ids, self.times, self.error, self.finish = prompt, [], [], None, None
+        self.deaths = 0
+        self.is_refused = False
 
     def run(self, a, tokens):
         c, r = a.stream(self.prompt, tokens)
         try:
+            self.is_refused = r.status == 503  # it came while no executor was there
             for raw in r:
                 line = raw.decode().strip()
                 if line == "data: [DONE]":
@@ -93,12 +96,25 @@ class Crowd:
                 s.run(self.a, ARGS.tokens)
             except OSError as e:
                 s.error = repr(e)
+            if s.is_refused:
+                self.stop.wait(0.05)
+                continue
             self.done.append(s)
 
     def end(self):
         self.stop.set()
         for t in self.threads:
             t.join()
+
+    def death(self):
+        for s in list(self.running):
+            if s is not None:
+                s.deaths += 1
+
+    def deaths_max(self):
+        """Of any stream that is not done: the third death is an ending of its own."""
+        return max((s.deaths for s in list(self.running) if s is not None and s not in self.done),
+                   default=0)
 
     def tokens_since(self, moment):
         return sum(s is not None and bool(s.times) and s.times[-1] > moment
@@ -123,11 +139,12 @@ def one_fault(a, crowd, number, rng):
     """Lets streams run, then sends the signal; (moment, seconds to the next token, was down)."""
     epoch = a.total("tandem_executor_epoch")
     begin = time.monotonic()
-    while crowd.tokens_since(begin) < min(2, ARGS.streams):
+    while crowd.tokens_since(begin) < min(2, ARGS.streams) or crowd.deaths_max() > 1:
         time.sleep(0.01)
-    time.sleep(rng.uniform(0.1, 0.5))
+    time.sleep(ARGS.apart + rng.uniform(0.1, 0.5))
     moment, pid = time.monotonic(), a.executor_pid()
     os.kill(pid, number)
+    crowd.death()
     return (moment, *serve_again(a, epoch, crowd, moment))
 
 
@@ -166,7 +183,7 @@ def faults_lose_no_token():
         assert a.process.pid == pid and a.process.poll() is None
         wrong = [(len(s.ids), s.error, s.finish) for s in crowd.done
                  if s.error or len(s.ids) != ARGS.tokens or s.finish != "length"]
-        assert not wrong, wrong
+        assert not wrong, (len(wrong), wrong[:5])
         cut = [s for s in crowd.done if any(s.cut_at(m) is not None for m in moments)]
         assert len(cut) >= len(plan), "the faults met nobody"
         assert downs * 2 >= len(plan), f"/ready was seen false in {downs} of {len(plan)} deaths"
@@ -245,6 +262,7 @@ def main():
                           ("prompt", 80), ("checked", 20), ("seed", 1)):
         p.add_argument("--" + name, type=int, default=default)
     p.add_argument("--ties", type=float, default=0.0)
+    p.add_argument("--apart", type=float, default=0.0)
     p.add_argument("--set", action="append", default=[])
     p.add_argument("--fake-nvml", default="")
     ARGS = p.parse_args()
