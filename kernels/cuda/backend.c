@@ -108,12 +108,15 @@ static tdm_status_t take(tdm_cuda_t *c, tdm_error_t *err) {
     CUDA_TRY(c, cudaMallocHost((void **)&c->host_step, tdm_cuda_step_sz(c)), "pinned memory");
     CUDA_TRY(c, cudaMallocHost((void **)&c->host_drawn, c->want_max * sizeof *c->drawn),
              "pinned memory");
+    CUDA_TRY(c, cudaMallocHost((void **)&c->mail, sizeof *c->mail), "pinned memory");
+    if (!c->error) memset(c->mail, 0, sizeof *c->mail);
     if (c->error) return tdm_cuda_failed(c, err);
     tdm_cuda_carve(c);
     uint64_t table_sz = (uint64_t)c->config.seq_max * c->pages.table_stride * sizeof(uint32_t);
     CUDA_TRY(c, cudaMemsetAsync(c->pages.table, 0, table_sz, c->stream), "clearing tables");
     if (tdm_pod_create(&c->pod_config, &c->pod, &why) != 0)
         return tdm_error_set(err, TDM_ERR_NOMEM, "attention on the GPU: %s", why);
+    c->fresh_max = tdm_pod_fresh_max(c->pod);
     tdm_status_t st = tdm_gemm_open(c->workspace, c->part, &c->gemm, err);
     return st == TDM_OK ? make_engine(c, err) : st;
 }
@@ -160,6 +163,7 @@ static void op_destroy(tdm_backend_t *b) {
     tdm_gemm_close(c->gemm);
     tdm_pod_destroy(c->pod);
     if (c->stream) (void)cudaStreamDestroy(c->stream);
+    (void)cudaFreeHost(c->mail);
     (void)cudaFreeHost(c->host_drawn);
     (void)cudaFreeHost(c->host_step);
     (void)cudaFree(c->memory);
@@ -238,4 +242,10 @@ int tdm_cuda_logits(const tdm_backend_t *b, uint32_t i, float *out) {
     const tdm_cuda_t *c = (const tdm_cuda_t *)b;
     uint64_t vocab = c->shape.vocab;
     return (int)cudaMemcpy(out, c->logits + i * vocab, vocab * sizeof *out, cudaMemcpyDeviceToHost);
+}
+
+void tdm_cuda_times(const tdm_backend_t *b, uint64_t *start_ns, uint64_t *end_ns) {
+    const tdm_cuda_t *c = (const tdm_cuda_t *)b;
+    *start_ns = c->mail->start_ns;
+    *end_ns = c->mail->end_ns;
 }

@@ -10,11 +10,13 @@
              residual -> norm of the wanted rows -> x -> logits -> drawn
 
    Everything runs on one stream, in order; the host waits once an
-   iteration, in `sample` or, where nothing samples, in `finish`. */
+   iteration, in `sample` or, where nothing samples, in `finish`: it looks
+   for the mail of the last kernel (mail.h). */
 
 #include <cuda_runtime_api.h>
 
 #include "kernels/cuda/gemm.h"
+#include "kernels/cuda/mail.h"
 #include "kernels/cuda/rows.h"
 #include "kernels/cuda/sample.h"
 #include "kernels/cuda/step.h"
@@ -24,7 +26,7 @@
 
 #define CUDA_WANT_MAX  ((uint32_t)TDM_PLAN_SLICE_MAX + TDM_SEQ_MAX) /* rows that sample */
 #define CUDA_PAGE_MAX  TDM_PLAN_PAGE_MAX                            /* new table entries at once */
-#define CUDA_GRAPH_MAX 32u /* captured decode iterations: one for each number of rows */
+#define CUDA_GRAPH_MAX 48u /* captured decode iterations: for each number of rows up to two */
 
 /* One layer's weights and its KV pools, in device memory. */
 typedef struct cuda_layer {
@@ -53,7 +55,8 @@ typedef struct cuda_budget {
 
 typedef struct cuda_graph {
     uint32_t rows;
-    uint32_t variant; /* tdm_pod_variant_t of its attention */
+    uint32_t variant;  /* tdm_pod_variant_t of its attention */
+    uint32_t is_fresh; /* tdm_pod_launch_fresh */
     cudaGraphExec_t exec;
 } cuda_graph_t;
 
@@ -75,16 +78,21 @@ typedef struct tdm_cuda {
     float *residual, *qkv, *part, *turn, *logits, *changed, *weight;
     uint8_t *x, *q, *att, *gate_up, *hidden; /* bf16 */
     uint8_t *step, *workspace;
+    tdm_sample_part_t *survey;
+    uint64_t *start_ns;
     tdm_step_drawn_t *drawn;
     tdm_rows_pages_t pages;
     tdm_gemm_t *gemm;
     tdm_pod_t *pod;
+    uint32_t fresh_max; /* items of a plan for tdm_pod_launch_fresh; 0: none */
     cuda_graph_t graph[CUDA_GRAPH_MAX];
     uint32_t graph_cnt;
 
     /* the host's side, pinned where the device reads or writes it */
     uint8_t *host_step;
     tdm_step_drawn_t *host_drawn;
+    tdm_mail_t *mail;
+    uint64_t seq; /* steps sent */
     tdm_engine_t *engine;
     tdm_pod_config_t pod_config;
     uint32_t page_cnt[TDM_SEQ_MAX]; /* pages of each slot's table */
@@ -93,6 +101,7 @@ typedef struct tdm_cuda {
 
     /* the iteration */
     tdm_pod_plan_t plan;
+    uint32_t is_fresh;    /* the plan is for tdm_pod_launch_fresh */
     uint32_t rows;        /* run, a tdm_gemm_rows number */
     uint32_t wants;       /* likewise, of the head; 0: nothing samples */
     tdm_rows_sums_t sums; /* what the last product left in parts; cnt 0: nothing */
@@ -130,9 +139,11 @@ TDM_MUST_USE tdm_status_t tdm_cuda_weights(tdm_cuda_t *c, const tdm_weights_t *w
 TDM_MUST_USE tdm_status_t tdm_cuda_capture(tdm_cuda_t *c, tdm_error_t *err);
 
 /* tdm_cuda_walk queues embedding and layers, tdm_cuda_head the head and the
-   sampler, for c->rows and c->wants rows and c->plan. */
+   sampler, for c->rows and c->wants rows and c->plan, tdm_cuda_mail the
+   mail. */
 void tdm_cuda_walk(tdm_cuda_t *c);
 void tdm_cuda_head(tdm_cuda_t *c);
+void tdm_cuda_mail(tdm_cuda_t *c);
 
 /* tdm_cuda_product: the product of a layer's k-th matrix, in the order of
    the walk: qkv, o, gate_up, down; 4 is the head's. */

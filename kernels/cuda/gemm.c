@@ -191,6 +191,12 @@ int tdm_gemm_run(tdm_gemm_t *g, const tdm_gemm_shape_t *shape, const void *x, co
 #define TIME_ALGO_MAX 8   /* of cuBLASLt's list, which stands by its own prediction */
 #define TIME_ROUNDS   12u /* launches that are timed together */
 
+/* The narrow kernel is kept unless another takes less than this part of its
+   time.  In an iteration it begins beside the kernel in front, and makes
+   SwiGLU on its way, which a loop of one product does not show: with the
+   plain minimum a decode step of 32 (Llama-3-8B, H200) took 3 % longer. */
+#define NARROW_LEAD 0.85f
+
 typedef struct trial {
     tdm_gemm_t *g;
     const void *x;
@@ -201,22 +207,47 @@ typedef struct trial {
     cudaEvent_t begin, end;
 } trial_t;
 
+/* rounds queues TIME_ROUNDS launches, weight after weight. */
+static int rounds(const trial_t *t, const kept_t *k) {
+    int e = 0;
+    for (uint32_t i = 0; i < TIME_ROUNDS && e == 0; i++)
+        e = run(t->g, k, t->x, t->w[(i + 1) % t->w_cnt], t->y, t->stream);
+    return e;
+}
+
+/* captured makes a graph of them: a product of a few microseconds is made
+   faster than the host can launch it, and it will be replayed. */
+static int captured(const trial_t *t, const kept_t *k, cudaGraphExec_t *out) {
+    cudaGraph_t graph = NULL;
+    int e = (int)cudaStreamBeginCapture(t->stream, cudaStreamCaptureModeThreadLocal);
+    if (e != 0) return e;
+    e = rounds(t, k);
+    /* Also after an error: a stream must not stay in capture. */
+    int end = (int)cudaStreamEndCapture(t->stream, &graph);
+    if (e == 0) e = end;
+    if (e == 0) e = (int)cudaGraphInstantiate(out, graph, 0);
+    if (graph) (void)cudaGraphDestroy(graph);
+    return e;
+}
+
 /* time_one gives the milliseconds of TIME_ROUNDS launches; an algorithm that
    fails is no choice. */
 static float time_one(const trial_t *t, const kept_t *k) {
     float ms = 0.0f;
+    cudaGraphExec_t exec = NULL;
     int e = run(t->g, k, t->x, t->w[0], t->y, t->stream); /* loads its kernel */
+    if (e == 0) e = captured(t, k, &exec);
     if (e == 0) e = (int)cudaEventRecord(t->begin, t->stream);
-    for (uint32_t i = 0; i < TIME_ROUNDS && e == 0; i++)
-        e = run(t->g, k, t->x, t->w[(i + 1) % t->w_cnt], t->y, t->stream);
+    if (e == 0) e = (int)cudaGraphLaunch(exec, t->stream);
     if (e == 0) e = (int)cudaEventRecord(t->end, t->stream);
     if (e == 0) e = (int)cudaEventSynchronize(t->end);
     if (e == 0) e = (int)cudaEventElapsedTime(&ms, t->begin, t->end);
+    if (exec) (void)cudaGraphExecDestroy(exec);
     return e == 0 ? ms : INFINITY;
 }
 
-static void try_way(const trial_t *t, kept_t *k, const kept_t *now, float *best) {
-    float ms = time_one(t, now);
+static void try_way(const trial_t *t, kept_t *k, const kept_t *now, float lead, float *best) {
+    float ms = time_one(t, now) * lead;
     if (ms >= *best) return;
     *best = ms;
     k->algo = now->algo;
@@ -233,14 +264,14 @@ static void time_all(const trial_t *t, kept_t *k) {
     now.way = WAY_LT;
     for (int i = 0; i < cnt; i++) {
         now.algo = found[i].algo;
-        try_way(t, k, &now, &best);
+        try_way(t, k, &now, 1.0f, &best);
     }
     now.way = WAY_SKINNY;
-    if (tdm_skinny_takes(&k->shape)) try_way(t, k, &now, &best);
+    if (tdm_skinny_takes(&k->shape)) try_way(t, k, &now, 1.0f, &best);
     now.way = WAY_NARROW;
     if (t->g->encode && tdm_narrow_takes(&k->shape)) {
         k->cut = now.cut = tdm_narrow_cut(&k->shape, t->g->sm_cnt);
-        try_way(t, k, &now, &best);
+        try_way(t, k, &now, NARROW_LEAD, &best);
     }
     k->is_timed = 1;
 }

@@ -19,16 +19,22 @@ static void send_empty(tdm_cuda_t *c) {
 }
 
 /* plan_one: attention of one row over page 0, which stands for any decode
-   plan: launches read their work from the blob. */
-static void plan_one(tdm_cuda_t *c) {
+   plan: launches read their work from the blob.  Nothing lies in the page
+   yet that a first run could spoil. */
+static void plan_one(tdm_cuda_t *c, uint32_t is_fresh) {
     const tdm_attn_seq_t one = {.slot = 0, .kv_cnt = 1, .cnt = 1, .row = 0};
+    uint32_t variant = c->pod_config.variant;
+    if (is_fresh) c->pod_config.variant = TDM_POD_VARIANT_PORTABLE;
     tdm_pod_plan_build(&c->pod_config, &one, 0, 1, TDM_ROUTE_DECODE_ONLY, tdm_pod_blob(c->pod),
                        &c->plan);
+    c->pod_config.variant = variant;
+    c->is_fresh = is_fresh;
 }
 
 static void run_all(tdm_cuda_t *c) {
     tdm_cuda_walk(c);
     tdm_cuda_head(c);
+    tdm_cuda_mail(c);
 }
 
 /* capture runs an iteration once, which loads its kernels and chooses its
@@ -51,6 +57,7 @@ static void capture(tdm_cuda_t *c, uint32_t rows) {
     if (graph) (void)cudaGraphDestroy(graph);
     g->rows = rows;
     g->variant = c->plan.variant;
+    g->is_fresh = c->is_fresh;
     if (!c->error) c->graph_cnt++;
 }
 
@@ -99,15 +106,17 @@ tdm_status_t tdm_cuda_capture(tdm_cuda_t *c, tdm_error_t *err) {
     time_products(c);
     int64_t kept_ns = tdm_clock_now_ns();
     (void)cudaMemGetInfo(&before, &all);
-    plan_one(c);
     uint32_t last = tdm_gemm_rows(c->config.seq_max);
-    for (uint32_t rows = 1; rows <= last && c->graph_cnt < CUDA_GRAPH_MAX && !c->error;
-         rows = tdm_gemm_rows(rows + 1))
-        capture(c, rows);
+    for (uint32_t is_fresh = 0; is_fresh < 2; is_fresh++) {
+        uint32_t most = is_fresh ? tdm_gemm_rows(c->fresh_max / c->shape.nhead_kv) : last;
+        if (is_fresh && !c->fresh_max) break;
+        plan_one(c, is_fresh);
+        for (uint32_t rows = 1;
+             rows <= TDM_MIN(most, last) && c->graph_cnt < CUDA_GRAPH_MAX && !c->error;
+             rows = tdm_gemm_rows(rows + 1))
+            capture(c, rows);
+    }
     CUDA_TRY(c, cudaStreamSynchronize(c->stream), "capturing graphs");
-    /* The empty iterations counted their one item. */
-    CUDA_TRY(c, tdm_pod_collect(c->pod, &c->plan, 0, c->stream), "clearing counters");
-    CUDA_TRY(c, cudaStreamSynchronize(c->stream), "clearing counters");
     (void)cudaMemGetInfo(&after, &all);
     if (c->error) return tdm_cuda_failed(c, err);
     tdm_log(TDM_LOG_INFO, "exec",

@@ -69,6 +69,8 @@ static void take_sampling(tdm_cuda_t *c, uint8_t *base, uint64_t *end) {
     c->logits = take(base, end, c->want_max, c->shape.vocab, 4);
     c->changed = take(base, end, c->want_max, c->shape.vocab, 4);
     c->weight = take(base, end, c->want_max, c->shape.vocab, 4);
+    c->survey = take(base, end, c->want_max, TDM_SAMPLE_PART, sizeof(tdm_sample_part_t));
+    c->start_ns = take(base, end, 1, sizeof *c->start_ns, 1);
     c->drawn = take(base, end, c->want_max, sizeof(tdm_step_drawn_t), 1);
 }
 

@@ -22,7 +22,6 @@
 #define BLOCK      128u
 #define BLOCK_SZ   (BLOCK * 128u)
 #define STAGE_MAX  12
-#define STAGGER    13u // steps between the beginnings of neighbouring tiles
 
 // Shared memory of a CTA: what 4 stages of the largest tile take.  The rest
 // of an SM is for the small kernels in front and behind, which wait there.
@@ -37,15 +36,12 @@ typedef struct narrow_args {
     uint32_t unit_cnt; // tiles x splits
 } narrow_args_t;
 
-// A unit's weight rows and its steps of `in`.  It walks them from `first` on
-// and round to it: tiles that began at the same column would ask the same few
-// memory channels at the same time.
+// A unit's weight rows and its steps of `in`.
 typedef struct unit {
     uint32_t tile;
     uint32_t split;
     uint32_t begin;
     uint32_t end;
-    uint32_t first;
 } unit_t;
 
 static __device__ __forceinline__ unit_t unit_of(const narrow_args_t &a, uint32_t i) {
@@ -54,7 +50,6 @@ static __device__ __forceinline__ unit_t unit_of(const narrow_args_t &a, uint32_
     u.split = i % a.split_cnt;
     u.begin = a.step_cnt * u.split / a.split_cnt;
     u.end = a.step_cnt * (u.split + 1) / a.split_cnt;
-    u.first = u.begin + u.tile * STAGGER % (u.end - u.begin);
     return u;
 }
 
@@ -81,16 +76,15 @@ template <class TR> struct fetcher {
     uint32_t step;
 
     __device__ __forceinline__ explicit fetcher(const narrow_args_t &args)
-        : a(args), i(blockIdx.x), u(unit_of(args, blockIdx.x)), step(u.first) {}
+        : a(args), i(blockIdx.x), u(unit_of(args, blockIdx.x)), step(u.begin) {}
 
     __device__ __forceinline__ bool is_left() const { return i < a.unit_cnt; }
 
     __device__ __forceinline__ void next() {
-        if (++step == u.end) step = u.begin;
-        if (step != u.first) return;
+        if (++step < u.end) return;
         i += gridDim.x;
         u = unit_of(a, i);
-        step = u.first;
+        step = u.begin;
     }
 
     __device__ __forceinline__ void fetch_w(const CUtensorMap *w, uint32_t stage,

@@ -3,6 +3,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "appliance/base/atomic.h"
+#include "appliance/base/clock.h"
 #include "appliance/base/size.h"
 #include "kernels/cuda/cuda_private.h"
 #include "kernels/cuda/skinny.h"
@@ -50,8 +52,8 @@ static void op_embed(void *ctx, const tdm_engine_iter_t *it) {
     (void)it;
     c->sums = (tdm_rows_sums_t){.cnt = 0};
     CUDA_TRY(c,
-             tdm_rows_embed(c->step, c->embed, c->shape.hidden, c->residual, &c->pages, c->rows,
-                            c->stream),
+             tdm_rows_embed(c->step, c->embed, c->shape.hidden, c->residual, &c->pages, c->start_ns,
+                            c->rows, c->stream),
              "the embedding");
 }
 
@@ -69,10 +71,15 @@ static void op_qkv(void *ctx, const tdm_engine_iter_t *it, uint32_t layer) {
     product(c, QKV, c->rows, c->x, c->layer[layer].qkv, c->qkv);
 }
 
+/* The product behind a rotation: in parts, or whole. */
+static tdm_rows_sums_t qkv_sums(const tdm_cuda_t *c) {
+    return c->sums.cnt ? c->sums : (tdm_rows_sums_t){.part = c->qkv, .cnt = 1};
+}
+
 static void op_rope_append(void *ctx, const tdm_engine_iter_t *it, uint32_t layer) {
     tdm_cuda_t *c = (tdm_cuda_t *)ctx;
-    tdm_rows_sums_t whole = {.part = c->qkv, .cnt = 1};
-    tdm_rows_rope_t rope = {.qkv = c->sums.cnt ? c->sums : whole,
+    if (c->is_fresh) return; /* the attention does it */
+    tdm_rows_rope_t rope = {.qkv = qkv_sums(c),
                             .turn = c->turn,
                             .q = c->q,
                             .k_pool = c->layer[layer].k_pool,
@@ -97,6 +104,14 @@ static void op_attention(void *ctx, const tdm_engine_iter_t *it, uint32_t layer,
                          .scale = 1.0f / sqrtf((float)c->shape.head_dim)};
     (void)it;
     (void)stats; /* counted on the device, read once in finish */
+    if (c->is_fresh) {
+        tdm_rows_sums_t qkv = qkv_sums(c);
+        tdm_pod_fresh_t fresh = {
+            .qkv = qkv.part, .part_stride = qkv.stride, .part_cnt = qkv.cnt, .turn = c->turn};
+        CUDA_TRY(c, tdm_pod_launch_fresh(c->pod, &c->plan, &l, &fresh, c->fresh_max, c->stream),
+                 "attention of few rows");
+        return;
+    }
     CUDA_TRY(c, tdm_pod_launch(c->pod, &c->plan, &l, c->plan.way, 0, c->stream), "attention");
 }
 
@@ -150,6 +165,7 @@ static void draw(tdm_cuda_t *c) {
                            .logits = c->logits,
                            .changed = c->changed,
                            .weight = c->weight,
+                           .part = c->survey,
                            .table = c->pages.table,
                            .token = c->pages.token,
                            .drawn = c->drawn,
@@ -163,6 +179,14 @@ void tdm_cuda_head(tdm_cuda_t *c) {
     draw(c);
 }
 
+void tdm_cuda_mail(tdm_cuda_t *c) {
+    tdm_pod_log_t log;
+    tdm_pod_log(c->pod, &log);
+    CUDA_TRY(c,
+             tdm_mail_send(c->step, c->start_ns, c->drawn, &log, c->host_drawn, c->mail, c->stream),
+             "the mail");
+}
+
 static void op_logits(void *ctx, const uint32_t *row, uint32_t cnt) {
     tdm_cuda_t *c = (tdm_cuda_t *)ctx;
     (void)row; /* the step has them */
@@ -170,10 +194,24 @@ static void op_logits(void *ctx, const uint32_t *row, uint32_t cnt) {
     if (!c->is_replayed) logits(c);
 }
 
+/* A device that failed sends no mail: it is asked now and then. */
+#define ASK_NS INT64_C(200000)
+
 /* wait ends the device's part of the iteration. */
 static void wait(tdm_cuda_t *c) {
-    CUDA_TRY(c, tdm_pod_collect(c->pod, &c->plan, 1, c->stream), "reading counters");
-    CUDA_TRY(c, cudaStreamSynchronize(c->stream), "the iteration");
+    int64_t ask_ns = tdm_clock_now_ns() + ASK_NS;
+    if (!c->is_replayed) tdm_cuda_mail(c);
+    while (!c->error && !tdm_mail_is_here(c->mail, c->seq)) {
+        tdm_cpu_relax();
+        if (tdm_clock_now_ns() < ask_ns) continue;
+        cudaError_t e = cudaStreamQuery(c->stream);
+        if (e != cudaErrorNotReady) tdm_cuda_note(c, (int)e, "the iteration");
+        /* All done, and no mail after it: it was written before that was asked. */
+        if (e == cudaSuccess && !tdm_mail_is_here(c->mail, c->seq))
+            tdm_cuda_note(c, (int)cudaErrorUnknown, "the mail");
+        ask_ns = tdm_clock_now_ns() + ASK_NS;
+    }
+    tdm_pod_logged(c->pod, &c->plan);
     c->is_waited = 1;
 }
 
@@ -181,10 +219,6 @@ static void op_sample(void *ctx, tdm_sample_in_t *in, uint32_t cnt, tdm_sample_o
     tdm_cuda_t *c = (tdm_cuda_t *)ctx;
     (void)in; /* sent with the step */
     if (!c->is_replayed) draw(c);
-    CUDA_TRY(c,
-             cudaMemcpyAsync(c->host_drawn, c->drawn, cnt * sizeof *c->drawn,
-                             cudaMemcpyDeviceToHost, c->stream),
-             "reading tokens");
     wait(c);
     for (uint32_t i = 0; i < cnt; i++) {
         const tdm_step_drawn_t *d = &c->host_drawn[i];
@@ -199,7 +233,8 @@ static void op_sample(void *ctx, tdm_sample_in_t *in, uint32_t cnt, tdm_sample_o
 static uint64_t write_step(tdm_cuda_t *c, const tdm_engine_iter_t *it) {
     uint32_t want_cnt = it ? it->wanted_cnt : 0, row_cnt = it ? it->row_cnt : 0;
     tdm_step_head_t *h = (tdm_step_head_t *)(void *)c->host_step;
-    *h = (tdm_step_head_t){.want_cnt = want_cnt, .row_cnt = row_cnt, .page_cnt = c->pending_cnt};
+    *h = (tdm_step_head_t){
+        .want_cnt = want_cnt, .row_cnt = row_cnt, .page_cnt = c->pending_cnt, .seq = c->seq};
     h->want_off = sizeof *h;
     h->row_off = h->want_off + want_cnt * (uint32_t)sizeof(tdm_step_want_t);
     h->page_off = h->row_off + row_cnt * (uint32_t)sizeof(tdm_step_row_t);
@@ -220,6 +255,7 @@ static uint64_t write_step(tdm_cuda_t *c, const tdm_engine_iter_t *it) {
 
 /* send copies the step and brings the page tables up to date. */
 static void send(tdm_cuda_t *c, const tdm_engine_iter_t *it) {
+    if (it) c->seq++;
     uint64_t sz = write_step(c, it);
     CUDA_TRY(c, cudaMemcpyAsync(c->step, c->host_step, sz, cudaMemcpyHostToDevice, c->stream),
              "sending the step");
@@ -251,30 +287,52 @@ static void op_apply(void *ctx, const tdm_plan_t *plan) {
     }
 }
 
-/* cut_small: of a batch so small that all its pages, one an item, find a
-   warp at once, the time of one item is the time of all: the finest cut, on
-   as many SMs as there are.  Else the planner's choice, which is made for
-   batches that fill the device.  (Llama-3-8B, one sequence of 1,084 keys on
-   an H200: 28.8 us a layer at the planner's 256 keys an item, 17.6 at 64.) */
-static void cut_small(tdm_cuda_t *c, const tdm_engine_iter_t *it) {
-    const tdm_gpu_t *gpu = &c->pod_config.gpu;
-    uint64_t items = 0, warps = (uint64_t)gpu->sm_cnt * TDM_POD_PACK;
-    c->pod_config.decode_split_tok = c->pod_config.decode_warp = 0;
-    if (it->plan->slice_cnt) return;
-    for (uint32_t i = 0; i < it->plan->decode_cnt && items <= warps; i++)
-        items += (uint64_t)tdm_ceil_div(it->seq[i].kv_cnt, TDM_KV_PAGE_TOKENS) * c->shape.nhead_kv;
-    if (items > warps) return;
-    c->pod_config.decode_split_tok = TDM_KV_PAGE_TOKENS;
-    c->pod_config.decode_warp = (uint32_t)tdm_ceil_div(TDM_MAX(items, 1u), 2 * gpu->sm_cnt);
+/* fresh_span: pages of an item, the fewest at which all items of a batch of
+   decodes find a CTA at once; 0: no batch for that. */
+static uint32_t fresh_span(const tdm_cuda_t *c, const tdm_engine_iter_t *it) {
+    uint32_t cnt = it->plan->decode_cnt, most = 0;
+    uint64_t room = c->fresh_max / c->shape.nhead_kv;
+    if (it->plan->slice_cnt || cnt > room) return 0;
+    for (uint32_t i = 0; i < cnt; i++)
+        most = TDM_MAX(most, (uint32_t)tdm_ceil_div(it->seq[i].kv_cnt, TDM_KV_PAGE_TOKENS));
+    uint32_t low = TDM_MIN(TDM_POD_FRESH_TOK / TDM_KV_PAGE_TOKENS, most);
+    uint32_t high = most; /* each sequence is one item */
+    while (low < high) {
+        uint32_t span = (low + high) / 2;
+        uint64_t items = 0;
+        for (uint32_t i = 0; i < cnt; i++)
+            items += tdm_ceil_div(it->seq[i].kv_cnt, (uint64_t)span * TDM_KV_PAGE_TOKENS);
+        if (items <= room)
+            high = span;
+        else
+            low = span + 1;
+    }
+    return high;
+}
+
+/* plan_fresh plans a batch for tdm_pod_launch_fresh, where it is one. */
+static void plan_fresh(tdm_cuda_t *c, const tdm_engine_iter_t *it) {
+    uint32_t span = fresh_span(c, it), variant = c->pod_config.variant;
+    c->is_fresh = 0;
+    if (!span) return;
+    c->pod_config.decode_split_tok = span * TDM_KV_PAGE_TOKENS;
+    c->pod_config.variant = TDM_POD_VARIANT_PORTABLE;
+    tdm_pod_plan_build(&c->pod_config, it->seq, 0, it->plan->decode_cnt, TDM_ROUTE_DECODE_ONLY,
+                       tdm_pod_blob(c->pod), &c->plan);
+    c->pod_config.decode_split_tok = 0;
+    c->pod_config.variant = variant;
+    c->is_fresh = c->plan.variant == TDM_POD_VARIANT_PORTABLE &&
+                  c->plan.item_cnt[TDM_KIND_DECODE] <= c->fresh_max;
 }
 
 static void plan_attention(tdm_cuda_t *c, tdm_engine_iter_t *it) {
     const tdm_plan_t *p = it->plan;
-    cut_small(c, it);
     tdm_pod_health_tick(&c->pod_config.state, p->iteration);
+    plan_fresh(c, it);
     uint32_t route = p->route == TDM_ROUTE_FUSED ? (uint32_t)TDM_POD_ROUTE_AUTO : p->route;
-    tdm_pod_plan_build(&c->pod_config, it->seq, p->slice_cnt, p->decode_cnt, route,
-                       tdm_pod_blob(c->pod), &c->plan);
+    if (!c->is_fresh)
+        tdm_pod_plan_build(&c->pod_config, it->seq, p->slice_cnt, p->decode_cnt, route,
+                           tdm_pod_blob(c->pod), &c->plan);
     it->route = c->plan.route;
     it->reason = c->plan.reason;
     if (c->plan.route == TDM_ROUTE_IDLE)
@@ -284,7 +342,8 @@ static void plan_attention(tdm_cuda_t *c, tdm_engine_iter_t *it) {
 static const cuda_graph_t *graph_of(const tdm_cuda_t *c) {
     if (c->plan.route != TDM_ROUTE_DECODE_ONLY || c->wants != c->rows) return NULL;
     for (uint32_t i = 0; i < c->graph_cnt; i++)
-        if (c->graph[i].rows == c->rows && c->graph[i].variant == c->plan.variant)
+        if (c->graph[i].rows == c->rows && c->graph[i].variant == c->plan.variant &&
+            c->graph[i].is_fresh == c->is_fresh)
             return &c->graph[i];
     return NULL;
 }

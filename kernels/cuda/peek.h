@@ -12,6 +12,10 @@ TDM_BEGIN_DECLS
    iteration of a CUDA backend into out [vocab].  0, or a cudaError_t. */
 TDM_MUST_USE int tdm_cuda_logits(const tdm_backend_t *b, uint32_t i, float *out);
 
+/* tdm_cuda_times: the device's clock at the first kernel and at the end of the
+   last iteration; ns. */
+void tdm_cuda_times(const tdm_backend_t *b, uint64_t *start_ns, uint64_t *end_ns);
+
 TDM_END_DECLS
 
 #endif /* TDM_KERNELS_CUDA_PEEK_H */

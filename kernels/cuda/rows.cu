@@ -7,6 +7,7 @@
 #include "appliance/abi/dummy.h"
 #include "kernels/cuda/block.cuh"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/ptx/special.cuh"
 
 #define ROW_THREADS 256
 
@@ -50,10 +51,12 @@ static __global__ void scatter_kernel(const void *step, tdm_rows_pages_t pages) 
 }
 
 static __global__ void embed_kernel(const void *step, const uint2 *embed, uint32_t hidden,
-                                    float4 *residual, tdm_rows_pages_t pages) {
-    let_next_in();
+                                    float4 *residual, tdm_rows_pages_t pages, uint64_t *start_ns) {
+    // In this order: who comes next may read the page tables at once.
     wait_for_before();
+    let_next_in();
     uint32_t r = blockIdx.x;
+    if (r == 0 && threadIdx.x == 0) *start_ns = ptx_globaltimer();
     uint32_t quads = hidden / 4;
     float4 *to = residual + static_cast<uint64_t>(r) * quads;
     if (r >= head_of(step)->row_cnt) {
@@ -284,10 +287,11 @@ int tdm_rows_scatter(const void *step, const tdm_rows_pages_t *pages, uint32_t p
 }
 
 int tdm_rows_embed(const void *step, const void *embed, uint32_t hidden, float *residual,
-                   const tdm_rows_pages_t *pages, uint32_t rows, struct CUstream_st *stream) {
+                   const tdm_rows_pages_t *pages, uint64_t *start_ns, uint32_t rows,
+                   struct CUstream_st *stream) {
     return launch_early(embed_kernel, rows, ROW_THREADS, stream, step,
                         static_cast<const uint2 *>(embed), hidden,
-                        reinterpret_cast<float4 *>(residual), *pages);
+                        reinterpret_cast<float4 *>(residual), *pages, start_ns);
 }
 
 // A quad a thread where 512 threads are enough.

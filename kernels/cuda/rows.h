@@ -30,10 +30,12 @@ int tdm_rows_scatter(const void *step, const tdm_rows_pages_t *pages, uint32_t p
                      struct CUstream_st *stream);
 
 /* tdm_rows_embed: residual[r] = embed[token of row r], and the token is
-   noted by its page.  embed [vocab][hidden] bf16, residual [rows][hidden]
+   noted by its page; the first kernel of an iteration, whose time on the
+   device's clock becomes *start_ns.  embed [vocab][hidden] bf16, residual [rows][hidden]
    float32. */
 int tdm_rows_embed(const void *step, const void *embed, uint32_t hidden, float *residual,
-                   const tdm_rows_pages_t *pages, uint32_t rows, struct CUstream_st *stream);
+                   const tdm_rows_pages_t *pages, uint64_t *start_ns, uint32_t rows,
+                   struct CUstream_st *stream);
 
 /* tdm_rows_sums_t: a product that was left as cnt partial sums
    [cnt][stride] float32, at most TDM_ROWS_SUM_MAX; each element is

@@ -12,6 +12,9 @@
 #define THREADS 1024u
 #define WARPS   (THREADS / 32)
 
+#define SURVEY_THREADS 512u
+#define SURVEY_CTAS    512u // of all rows: about what a large device holds at once
+
 #define UNIT_LG 40 // weights are counted in 2^-40 of the highest
 
 typedef unsigned long long u64_t;
@@ -61,28 +64,94 @@ static __device__ u64_t units_of(float weight) {
 
 // --- the highest ----------------------------------------------------------
 
-// The first place of the row, and whether all is sound: no NaN, no +inf.
-static __device__ place_t first_place(const float *x, uint32_t vocab, int *is_sound) {
+// The first place of a row without NaN.
+static __device__ place_t first_place(const float *x, uint32_t vocab) {
+    u64_t best = 0;
+    for (uint32_t i = threadIdx.x; i < vocab; i += THREADS) {
+        u64_t key = static_cast<u64_t>(rising_of(x[i])) << 32 | (~i & 0xffffffffu);
+        best = key > best ? key : best;
+    }
+    best = block_max(best);
+    place_t p = {static_cast<uint32_t>(best >> 32), ~static_cast<uint32_t>(best)};
+    return p;
+}
+
+// --- the survey: a row's first place and its total, by many CTAs ------------
+
+// Both are the same whatever the number of parts: a maximum of distinct keys,
+// and a sum of whole numbers.
+typedef tdm_sample_part_t part_t;
+
+static __device__ __forceinline__ void range_of(const tdm_sample_args_t &a, uint32_t *begin,
+                                                uint32_t *end) {
+    uint32_t width = (a.vocab + a.part_cnt - 1) / a.part_cnt;
+    *begin = min(blockIdx.x * width, a.vocab);
+    *end = min(*begin + width, a.vocab);
+}
+
+static __device__ uint32_t want_cnt_of(const tdm_sample_args_t &a) {
+    return static_cast<const tdm_step_head_t *>(a.step)->want_cnt;
+}
+
+static __global__ void __launch_bounds__(SURVEY_THREADS) first_kernel(tdm_sample_args_t a) {
+    let_next_in();
+    wait_for_before();
+    if (blockIdx.y >= want_cnt_of(a)) return;
+    const float *x = a.logits + static_cast<uint64_t>(blockIdx.y) * a.vocab;
+    uint32_t begin, end;
+    range_of(a, &begin, &end);
     u64_t best = 0;
     uint32_t bad = 0;
-    for (uint32_t i = threadIdx.x; i < vocab; i += THREADS) {
+#pragma unroll 8
+    for (uint32_t i = begin + threadIdx.x; i < end; i += SURVEY_THREADS) {
         float v = x[i];
         bad |= !(v < INFINITY);
         u64_t key = static_cast<u64_t>(rising_of(v)) << 32 | (~i & 0xffffffffu);
         best = key > best ? key : best;
     }
     best = block_max(best);
-    *is_sound = block_max(bad) == 0;
-    place_t p = {static_cast<uint32_t>(best >> 32), ~static_cast<uint32_t>(best)};
-    return p;
+    bad = block_max(bad);
+    part_t *part = a.part + blockIdx.y * TDM_SAMPLE_PART + blockIdx.x;
+    if (threadIdx.x == 0) {
+        part->first = best;
+        part->is_bad = bad;
+    }
 }
 
-static __device__ double log_total(const row_t &r, float top) {
+static __device__ u64_t first_of_parts(const tdm_sample_args_t &a, uint32_t row, uint32_t *bad) {
+    u64_t best = 0;
+    *bad = 0;
+    for (uint32_t p = 0; p < a.part_cnt; p++) {
+        const part_t *part = a.part + row * TDM_SAMPLE_PART + p;
+        best = part->first > best ? part->first : best;
+        *bad |= part->is_bad;
+    }
+    return best;
+}
+
+static __global__ void __launch_bounds__(SURVEY_THREADS) total_kernel(tdm_sample_args_t a) {
+    let_next_in();
+    wait_for_before();
+    if (blockIdx.y >= want_cnt_of(a)) return;
+    const float *x = a.logits + static_cast<uint64_t>(blockIdx.y) * a.vocab;
+    uint32_t begin, end, bad;
+    range_of(a, &begin, &end);
+    float top = value_of(static_cast<uint32_t>(first_of_parts(a, blockIdx.y, &bad) >> 32));
+    if (bad || !(top > -INFINITY)) return; // nothing is drawn of such a row
     u64_t sum = 0;
-    for (uint32_t i = threadIdx.x; i < r.vocab; i += THREADS) {
-        sum += units_of(exp_plain(r.logits[i] - top));
+#pragma unroll 4
+    for (uint32_t i = begin + threadIdx.x; i < end; i += SURVEY_THREADS) {
+        sum += units_of(exp_plain(x[i] - top));
     }
     sum = block_sum(sum);
+    if (threadIdx.x == 0) a.part[blockIdx.y * TDM_SAMPLE_PART + blockIdx.x].total = sum;
+}
+
+static __device__ double log_total(const tdm_sample_args_t &a) {
+    u64_t sum = 0;
+    for (uint32_t p = 0; p < a.part_cnt; p++) {
+        sum += a.part[blockIdx.x * TDM_SAMPLE_PART + p].total;
+    }
     return log(static_cast<double>(sum) / static_cast<double>(UINT64_C(1) << UNIT_LG));
 }
 
@@ -319,17 +388,18 @@ static __device__ uint32_t stop_flag(const tdm_sampling_t *p, int32_t token) {
 
 static __device__ tdm_step_drawn_t sample_row(const tdm_sample_args_t &a, const row_t &r) {
     tdm_step_drawn_t none = {-1, TDM_SAMPLE_NAN, 0.0f, 0};
-    int is_sound;
-    place_t first = first_place(r.logits, r.vocab, &is_sound);
+    uint32_t bad;
+    u64_t key = first_of_parts(a, blockIdx.x, &bad);
+    place_t first = {static_cast<uint32_t>(key >> 32), ~static_cast<uint32_t>(key)};
     float raw_top = value_of(first.rising);
-    if (!is_sound || !(raw_top > -INFINITY)) return none;
-    double log_sum = log_total(r, raw_top);
+    if (bad || !(raw_top > -INFINITY)) return none;
+    double log_sum = log_total(a);
     const float *from = r.logits;
     float top = raw_top;
     if (has_mask(r) || has_penalty(r)) {
         change(a, r);
         from = r.changed;
-        first = first_place(from, r.vocab, &is_sound);
+        first = first_place(from, r.vocab);
         top = value_of(first.rising);
         if (!(top > -INFINITY)) return none;
     }
@@ -354,5 +424,13 @@ static __global__ void __launch_bounds__(THREADS) sample_kernel(tdm_sample_args_
 }
 
 int tdm_sample_rows(const tdm_sample_args_t *args, uint32_t wants, struct CUstream_st *stream) {
-    return launch_early(sample_kernel, wants, THREADS, stream, *args);
+    tdm_sample_args_t a = *args;
+    a.part_cnt = SURVEY_CTAS / wants;
+    if (a.part_cnt < 1) a.part_cnt = 1;
+    if (a.part_cnt > TDM_SAMPLE_PART) a.part_cnt = TDM_SAMPLE_PART;
+    const dim3 parts(a.part_cnt, wants);
+    cudaError_t e = launch_early(first_kernel, parts, SURVEY_THREADS, stream, a);
+    if (e == cudaSuccess) e = launch_early(total_kernel, parts, SURVEY_THREADS, stream, a);
+    if (e != cudaSuccess) return e;
+    return launch_early(sample_kernel, wants, THREADS, stream, a);
 }

@@ -45,7 +45,7 @@ typedef struct tdm_step_head {
     uint32_t want_off; /* bytes from the head, multiples of 16 */
     uint32_t row_off;
     uint32_t page_off;
-    uint32_t reserved[2];
+    uint64_t seq; /* the iteration's number, which its mail brings back (mail.h) */
 } tdm_step_head_t;
 
 /* What a sampled row comes back as. */

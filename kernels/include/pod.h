@@ -329,16 +329,49 @@ TDM_MUST_USE int tdm_pod_launch(tdm_pod_t *pod, const tdm_pod_plan_t *plan,
                                 const tdm_pod_layer_t *layer, uint32_t way, uint32_t grid,
                                 struct CUstream_st *stream);
 
+#define TDM_POD_FRESH_PART_MAX 8u
+#define TDM_POD_FRESH_TOK      192u /* keys that an item's rings hold: fewer save no time */
+
+/* tdm_pod_fresh_t: the rows of an iteration as their product left them, in
+   device memory: 1 to TDM_POD_FRESH_PART_MAX partial sums [row][nhead_q + 2 nhead_kv]
+   [head_dim] float32, not rotated. */
+typedef struct tdm_pod_fresh {
+    const float *qkv;
+    uint64_t part_stride; /* elements from one part to the next */
+    uint32_t part_cnt;
+    const float *turn; /* [position][head_dim]: cosines, then sines */
+} tdm_pod_fresh_t;
+
+/* tdm_pod_launch_fresh runs one layer of a decode plan from there: adds the
+   parts up, rotates queries and keys, appends keys and values to the pages
+   (k_pool and v_pool are written) and attends; layer->q is not read.  bf16
+   alone.  grid is at least the plan's items, at most tdm_pod_fresh_max: what
+   the device holds at once, 0 where this does not run.  A captured launch
+   serves every plan of no more items.  Counts and logs as tdm_pod_launch. */
+uint32_t tdm_pod_fresh_max(const tdm_pod_t *pod);
+TDM_MUST_USE int tdm_pod_launch_fresh(tdm_pod_t *pod, const tdm_pod_plan_t *plan,
+                                      const tdm_pod_layer_t *layer, const tdm_pod_fresh_t *fresh,
+                                      uint32_t grid, struct CUstream_st *stream);
+
 /* tdm_pod_read waits for the device, adds up the counters and clears
    them. */
 TDM_MUST_USE int tdm_pod_read(tdm_pod_t *pod, const tdm_pod_plan_t *plan, tdm_pod_counters_t *out);
 
-/* The same in two halves, for who waits anyway: tdm_pod_collect queues the
-   copies behind the launches of a plan, with is_log the log too, and
-   clears the counters; after the stream was waited for tdm_pod_counted
-   adds them up (of a plan collected without its log all times are 0). */
-TDM_MUST_USE int tdm_pod_collect(tdm_pod_t *pod, const tdm_pod_plan_t *plan, int is_log,
-                                 struct CUstream_st *stream);
+/* The same for who writes the host's memory from a kernel: what a launch
+   leaves on the device and where the host looks for it.  The kernel copies
+   count_cnt counters and the log of the blob's items, and clears the
+   counters; then tdm_pod_logged says that they are there, and
+   tdm_pod_counted adds them up. */
+typedef struct tdm_pod_log {
+    const void *blob; /* tdm_pod_head_t */
+    const tdm_pod_span_t *span;
+    tdm_pod_span_t *host_span;
+    unsigned long long *count;
+    unsigned long long *host_count;
+    uint32_t count_cnt;
+} tdm_pod_log_t;
+void tdm_pod_log(const tdm_pod_t *pod, tdm_pod_log_t *out);
+void tdm_pod_logged(tdm_pod_t *pod, const tdm_pod_plan_t *plan);
 void tdm_pod_counted(tdm_pod_t *pod, const tdm_pod_plan_t *plan, tdm_pod_counters_t *out);
 
 /* tdm_pod_self_test runs a small batch of the context's shape through one

@@ -40,4 +40,7 @@ const void *pod_kernel_of(const tdm_pod_t *pod, uint32_t variant, uint32_t way, 
 // Bytes of shared memory of one CTA of it.
 uint32_t pod_kernel_smem(const tdm_pod_t *pod, uint32_t variant, uint32_t way, uint32_t tile);
 
+// What every launch of a layer passes.
+pod_args_t pod_args_of(const tdm_pod_t *pod, const tdm_pod_layer_t *layer);
+
 #endif // TDM_KERNELS_ATTENTION_PORTABLE_CONTEXT_H

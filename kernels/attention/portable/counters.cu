@@ -2,18 +2,31 @@
 #include "kernels/attention/portable/context.h"
 #include "kernels/plan/spans.h"
 
-int tdm_pod_collect(tdm_pod_t *pod, const tdm_pod_plan_t *plan, int is_log,
-                    struct CUstream_st *stream) {
-    uint32_t line = plan->item_cnt[TDM_KIND_PREFILL] + plan->item_cnt[TDM_KIND_DECODE];
-    pod->host_span_cnt = is_log ? line : 0;
+// Queues the copies behind a plan's launches, and clears the counters.
+static cudaError_t collect(tdm_pod_t *pod, const tdm_pod_plan_t *plan, cudaStream_t stream) {
+    tdm_pod_logged(pod, plan);
     cudaError_t e = cudaMemcpyAsync(pod->host_count, pod->count, sizeof(pod_count_t),
                                     cudaMemcpyDeviceToHost, stream);
     if (e == cudaSuccess) e = cudaMemsetAsync(pod->count, 0, sizeof(pod_count_t), stream);
     if (e == cudaSuccess && pod->host_span_cnt) {
-        e = cudaMemcpyAsync(pod->host_span, pod->span, line * sizeof(tdm_pod_span_t),
+        e = cudaMemcpyAsync(pod->host_span, pod->span, pod->host_span_cnt * sizeof(tdm_pod_span_t),
                             cudaMemcpyDeviceToHost, stream);
     }
     return e;
+}
+
+void tdm_pod_log(const tdm_pod_t *pod, tdm_pod_log_t *out) {
+    static_assert(sizeof(pod_count_t) % sizeof(unsigned long long) == 0, "all are counters");
+    out->blob = pod->blob;
+    out->span = pod->span;
+    out->host_span = pod->host_span;
+    out->count = reinterpret_cast<unsigned long long *>(pod->count);
+    out->host_count = reinterpret_cast<unsigned long long *>(pod->host_count);
+    out->count_cnt = sizeof(pod_count_t) / sizeof(unsigned long long);
+}
+
+void tdm_pod_logged(tdm_pod_t *pod, const tdm_pod_plan_t *plan) {
+    pod->host_span_cnt = plan->item_cnt[TDM_KIND_PREFILL] + plan->item_cnt[TDM_KIND_DECODE];
 }
 
 void tdm_pod_counted(tdm_pod_t *pod, const tdm_pod_plan_t *plan, tdm_pod_counters_t *out) {
@@ -27,7 +40,7 @@ void tdm_pod_counted(tdm_pod_t *pod, const tdm_pod_plan_t *plan, tdm_pod_counter
 
 int tdm_pod_read(tdm_pod_t *pod, const tdm_pod_plan_t *plan, tdm_pod_counters_t *out) {
     cudaError_t e = cudaDeviceSynchronize();
-    if (e == cudaSuccess) e = static_cast<cudaError_t>(tdm_pod_collect(pod, plan, 1, nullptr));
+    if (e == cudaSuccess) e = collect(pod, plan, nullptr);
     if (e == cudaSuccess) e = cudaStreamSynchronize(nullptr);
     if (e != cudaSuccess) return e;
     tdm_pod_counted(pod, plan, out);

@@ -14,7 +14,7 @@ static uint32_t log2_of(uint32_t n) {
     return lg;
 }
 
-static pod_args_t args_of(const tdm_pod_t *pod, const tdm_pod_layer_t *layer) {
+pod_args_t pod_args_of(const tdm_pod_t *pod, const tdm_pod_layer_t *layer) {
     pod_args_t a = pod_args_t();
     a.layer = *layer;
     a.blob = pod->blob;
@@ -106,7 +106,7 @@ int tdm_pod_launch(tdm_pod_t *pod, const tdm_pod_plan_t *plan, const tdm_pod_lay
     if (plan->variant == TDM_POD_VARIANT_PLAIN && !is_apart) return cudaErrorNotSupported;
     int is_fp8 = pod->config.shape.kv_dtype == TDM_POD_E4M3;
     if (is_fp8 && (!layer->k_scale || !layer->v_scale)) return cudaErrorInvalidValue;
-    pod_args_t a = args_of(pod, layer);
+    pod_args_t a = pod_args_of(pod, layer);
     uint32_t given = grid;
     // Only where roles change is there more to launch than is resident.
     if (grid == 0) grid = plan->cta_sm * pod->config.gpu.sm_cnt;

@@ -105,7 +105,12 @@ static void try_embed(uint32_t rows, uint32_t grid, uint32_t hidden, tdm_rng_t *
     int32_t *token = bench_alloc(PAGES * 64 * 4), *want = bench_alloc(PAGES * 64 * 4);
     void *d_embed = bench_put(embed, (uint64_t)vocab * hidden * 2);
     float *d_out = bench_put(NULL, (uint64_t)grid * hidden * 4);
-    bench_cuda(tdm_rows_embed(w.d_step, d_embed, hidden, d_out, &w.pages, grid, NULL), "embed");
+    uint64_t ns = 0, *d_ns = bench_put(NULL, sizeof ns);
+    bench_cuda(tdm_rows_embed(w.d_step, d_embed, hidden, d_out, &w.pages, d_ns, grid, NULL),
+               "embed");
+    bench_get(&ns, d_ns, sizeof ns);
+    bench_ok(ns != 0 && ns != UINT64_MAX, "the time of an embed: %llu", (unsigned long long)ns);
+    bench_free(d_ns);
     bench_get(got, d_out, (uint64_t)grid * hidden * 4);
     bench_get(token, w.pages.token, PAGES * 64 * 4);
     int is_same = 1;

@@ -80,22 +80,24 @@ static void run(const tdm_step_want_t *want, const float *logits, uint32_t vocab
     } step = {.head = {.want_cnt = ROWS, .want_off = sizeof(tdm_step_head_t)}};
     memcpy(step.want, want, sizeof step.want);
     uint64_t sz = (uint64_t)ROWS * vocab * 4;
-    tdm_sample_args_t a = {.step = bench_put(&step, sizeof step),
-                           .logits = bench_put(logits, sz),
-                           .changed = bench_put(NULL, sz),
-                           .weight = bench_put(NULL, sz),
-                           .table = bench_put(table, sizeof table),
-                           .token = bench_put(page_token, sizeof page_token),
-                           .drawn = bench_put(NULL, ROWS * sizeof *out),
-                           .table_stride = STRIDE,
-                           .vocab = vocab};
+    tdm_sample_args_t a = {
+        .step = bench_put(&step, sizeof step),
+        .logits = bench_put(logits, sz),
+        .changed = bench_put(NULL, sz),
+        .weight = bench_put(NULL, sz),
+        .part = bench_put(NULL, (uint64_t)ROWS * TDM_SAMPLE_PART * sizeof(tdm_sample_part_t)),
+        .table = bench_put(table, sizeof table),
+        .token = bench_put(page_token, sizeof page_token),
+        .drawn = bench_put(NULL, ROWS * sizeof *out),
+        .table_stride = STRIDE,
+        .vocab = vocab};
     bench_cuda(tdm_sample_rows(&a, ROWS + 3, NULL), "sample");
     bench_get(out, a.drawn, ROWS * sizeof *out);
     float *again = bench_alloc(sz);
     bench_get(again, a.logits, sz);
     bench_ok(memcmp(again, logits, sz) == 0, "the logits were changed");
     free(again);
-    const void *all[] = {a.step, a.logits, a.changed, a.weight, a.table, a.token, a.drawn};
+    const void *all[] = {a.step, a.logits, a.changed, a.weight, a.part, a.table, a.token, a.drawn};
     for (size_t i = 0; i < TDM_COUNT_OF(all); i++) bench_free((void *)(uintptr_t)all[i]);
 }
 

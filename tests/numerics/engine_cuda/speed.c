@@ -18,6 +18,7 @@
 #include "appliance/base/clock.h"
 #include "appliance/model/dummy.h"
 #include "kernels/cuda/gemm.h"
+#include "kernels/cuda/peek.h"
 #include "kernels/cuda/rows.h"
 #include "kernels/include/backend.h"
 #include "tests/numerics/engine_cuda/bench.h"
@@ -37,6 +38,8 @@ typedef struct speed {
     uint32_t is_open[2];
     double us[SAMPLES];
     uint32_t cnt;
+    double idle_us[SAMPLES]; /* of the device, before each iteration but the first */
+    uint64_t end_ns;         /* the device's clock at the end of the last one */
 } speed_t;
 
 static double read_rate = 4.3e12; /* bytes a second */
@@ -101,8 +104,13 @@ static void run(speed_t *s) {
         printf("%s\n", err.text);
         exit(2);
     }
-    if (s->cnt < SAMPLES)
+    uint64_t start_ns, end_ns;
+    tdm_cuda_times(s->b, &start_ns, &end_ns);
+    if (s->cnt < SAMPLES) {
+        s->idle_us[s->cnt] = (double)(start_ns - s->end_ns) * 1e-3;
         s->us[s->cnt++] = (double)(s->result->end_ns - s->result->start_ns) * 1e-3;
+    }
+    s->end_ns = end_ns;
     uint64_t iteration = s->plan->iteration;
     memset(s->plan, 0, offsetof(tdm_plan_t, close));
     s->plan->iteration = iteration;
@@ -157,7 +165,7 @@ static void prefill_all(speed_t *s, tdm_rng_t *rng) {
 
 static void decode(speed_t *s, uint32_t batch, uint32_t iterations) {
     const tdm_backend_info_t *info = tdm_backend_info(s->b);
-    double attention_us = 0.0, sample_us = 0.0;
+    double attention_us = 0.0, kv_bytes = 0.0;
     s->cnt = 0;
     int64_t start_ns = tdm_clock_now_ns();
     for (uint32_t n = 0; n < iterations; n++) {
@@ -165,15 +173,18 @@ static void decode(speed_t *s, uint32_t batch, uint32_t iterations) {
         add_decodes(s, batch);
         run(s);
         attention_us += (double)s->result->attention_ns * 1e-3 / iterations;
-        sample_us += (double)s->result->sample_ns * 1e-3 / iterations;
+        kv_bytes += (double)s->result->kv_read_bytes / iterations;
     }
     double wall_us = (double)(tdm_clock_now_ns() - start_ns) * 1e-3 / iterations;
-    double bytes = (double)info->weight_bytes + (double)s->result->kv_read_bytes;
+    double bytes = (double)info->weight_bytes + kv_bytes;
     double us = median(s);
-    printf("  decode %u at %u: %.1f us (wall %.1f, attention %.1f, waits in sample %.1f); %.3f GB, "
-           "%.0f GB/s; over bytes / read rate: %.3f\n",
-           batch, s->pos[0], us, wall_us, attention_us, sample_us, bytes * 1e-9, bytes / us * 1e-3,
-           us * 1e-6 / (bytes / read_rate));
+    qsort(s->idle_us, s->cnt, sizeof *s->idle_us, by_size);
+    printf(
+        "  decode %u up to %u: %.1f us (wall %.1f, attention %.1f, device idle before p50 %.1f p99 "
+        "%.1f); %.3f GB, %.0f GB/s; over bytes / read rate: %.3f\n",
+        batch, s->pos[0], us, wall_us, attention_us, s->idle_us[s->cnt / 2],
+        s->idle_us[s->cnt * 99 / 100], bytes * 1e-9, bytes / us * 1e-3,
+        us * 1e-6 / (bytes / read_rate));
 }
 
 static void prefill(speed_t *s, uint32_t rounds, unsigned rest_us, tdm_rng_t *rng) {
@@ -240,9 +251,9 @@ int part_speed(const char *name) {
     if (!start(&s, name)) return 2;
     prefill_all(&s, &rng);
     printf("  %s: 2 x 1,024 tokens with heads, steady: %.1f us\n", name, median(&s));
-    decode(&s, 1, 60);
-    decode(&s, 32, 40);
-    decode(&s, SEQS, 40);
+    decode(&s, 1, 100);
+    decode(&s, 32, 100);
+    decode(&s, SEQS, 100);
     prefill(&s, 9, 45000, &rng);
     prefill(&s, 20, 0, &rng);
     hybrid(&s, 20, &rng);
