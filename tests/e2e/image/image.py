@@ -11,9 +11,13 @@ usage: image.py BUILD WORK SCENARIO
   refused    bundles that are signed by another, altered, or not for this machine
   blocks     a byte flipped in a slot, then in both
   firmware   Secure Boot with our keys; an altered kernel is refused
+  cuts       SIGKILL of QEMU at 10 seeded moments of updates, one after another on one disk
+  lost       unflushed writes of an update lost or torn, in copies of the disk
+  drivers    a folder of the operator's packages
   twice      two images from one cache: the same root hash; sizes
 """
 import contextlib
+import fcntl
 import glob
 import hashlib
 import json
@@ -28,10 +32,12 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 # pylint: disable=wrong-import-position
+import writes
 from machine import DATA_NIC, MIB, Disk, Machine, medium, own_network, run
 
 TOP = os.path.realpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../.."))
 KEY = "image-key"
+CUT_S = 150   # what an update takes, from its start to the proof of the new slot
 BOOT_S = 240  # power-on to tokens, on a busy machine
 TOOLS = ("qemu-system-x86_64", "qemu-img", "mmdebstrap", "mksquashfs", "veritysetup", "sgdisk", "mcopy", "sbsign",
          "rauc", "cert-to-efi-sig-list")
@@ -46,13 +52,13 @@ APPLIANCE = {
 class House:
     """Where things are, and the images that were made there."""
 
-    def __init__(self, build, work):
+    def __init__(self, build, work, scenario):
         self.build = build
         self.work = os.path.realpath(work)
-        os.makedirs(self.work, exist_ok=True)
+        self.here = os.path.join(self.work, scenario)  # what is this scenario's alone
+        os.makedirs(self.here, exist_ok=True)
         self.ctl = os.path.join(build, "bin/tandemctl")
         self.packages = os.path.join(self.work, "packages")
-        self.made = {}
 
     def pack(self):
         shutil.rmtree(self.packages, ignore_errors=True)
@@ -61,7 +67,12 @@ class House:
     def image(self, name, *options):
         """The folder of an image, made once for each name."""
         out = os.path.join(self.work, name)
-        if os.path.exists(os.path.join(out, "sbom.spdx.json")):
+        with open(out + ".lock", "w", encoding="ascii") as mutex:
+            fcntl.flock(mutex, fcntl.LOCK_EX)
+            return self.make(name, out, options)
+
+    def make(self, name, out, options):
+        if os.path.exists(os.path.join(out, "done")):
             return out
         if not glob.glob(self.packages + "/tandem_*.deb"):
             self.pack()
@@ -71,6 +82,9 @@ class House:
         lock = os.path.join(self.work, "lock")
         args = [os.path.join(TOP, "deploy/image/make"), out, "--packages", self.packages, "--cache", self.work + "/cache",
                 "--keys", self.work + "/keys", "--appliance", appliance, *options]
+        model = os.path.join(TOP, "build/models/smollm2.gguf")
+        if os.path.exists(model):
+            args += ["--model", model]
         if os.path.exists(lock):
             args += ["--lock", lock]
         r = subprocess.run(args, capture_output=True, text=True, check=False)
@@ -80,6 +94,8 @@ class House:
             shutil.rmtree(self.work + "/cache")
             r = subprocess.run([*args, "--lock", lock], capture_output=True, text=True, check=False)
         assert r.returncode == 0, r.stdout + r.stderr
+        with open(os.path.join(out, "done"), "w", encoding="ascii"):
+            pass
         print(f"image {name}: " + " ".join(re.findall(r"root hash \S+|done: .*", r.stdout)))
         return out
 
@@ -107,9 +123,9 @@ class House:
 
 
 @contextlib.contextmanager
-def power(house, disk, variables=None):
+def power(house, disk, variables=None, log=None):
     """A machine that is on; its console is shown where something fails."""
-    machine = Machine(house.work, disk, variables)
+    machine = Machine(house.here, disk, variables, log)
     try:
         yield machine
     except BaseException:
@@ -138,10 +154,12 @@ def told(machine, pattern, seconds, after=0):
 def serve(house):
     image = house.image("one")
     own_network()
-    with power(house, Disk(house.work + "/serve.qcow2", image + "/disk.raw")) as machine:
+    with power(house, Disk(house.here + "/serve.qcow2", image + "/disk.raw", "8G")) as machine:
         seconds = house.first_token(machine)
         told(machine, rf"nic: {DATA_NIC}: vfio-pci, group \d+", 5)
         good(house, machine, "a")
+        grown = told(machine, r"/var has \d+ MiB", 60)  # it was 2048 MiB when made, on a disk of 5 GiB
+        assert int(re.search(r"(\d+) MiB", machine.lines[grown - 1][1]).group(1)) > 4000
         print(f"first token over HTTP/3 {seconds:.1f} s after power-on (TCG, 2 processors)")
         machine.off()
 
@@ -156,7 +174,7 @@ class Load:
             t.start()
 
     def work(self):
-        asker = House(self.house.build, self.house.work)
+        asker = House(self.house.build, self.house.work, "load")
         while not self.over:
             begin = time.monotonic()
             got = asker.ask(20)
@@ -174,14 +192,14 @@ class Load:
 
 def update(house):
     one, two = house.image("one"), house.image("two", "--version", "2.0.0")
-    medium(house.work + "/two.img", two + "/update.raucb")
+    medium(house.here + "/two.img", two + "/update.raucb")
     own_network()
-    with power(house, Disk(house.work + "/update.qcow2", one + "/disk.raw")) as machine:
+    with power(house, Disk(house.here + "/update.qcow2", one + "/disk.raw")) as machine:
         at = good(house, machine, "a")
         load = Load(house)
         try:
             time.sleep(5)
-            machine.plug(house.work + "/two.img")
+            machine.plug(house.here + "/two.img")
             begun = told(machine, "installing 2.0.0", 120, at)
             installed = told(machine, "installed 2.0.0; draining", 400, begun)
             at = told(machine, "restarting into 2.0.0", 90, installed)
@@ -203,7 +221,7 @@ def update(house):
 
 
 def rollback(house):
-    add = house.work + "/bad"
+    add = house.here + "/bad"
     dropin = add + "/usr/lib/systemd/system/tandemd.service.d"
     os.makedirs(dropin, exist_ok=True)
     with open(dropin + "/zz-bad.conf", "w", encoding="ascii") as f:
@@ -212,11 +230,11 @@ def rollback(house):
     with open(dropin.replace("tandemd", "tandem-good") + "/quick.conf", "w", encoding="ascii") as f:
         f.write("[Service]\nEnvironment=TANDEM_GOOD_SECONDS=20\n")
     one, bad = house.image("one"), house.image("three", "--version", "3.0.0", "--add", add)
-    medium(house.work + "/three.img", bad + "/update.raucb")
+    medium(house.here + "/three.img", bad + "/update.raucb")
     own_network()
-    with power(house, Disk(house.work + "/rollback.qcow2", one + "/disk.raw")) as machine:
+    with power(house, Disk(house.here + "/rollback.qcow2", one + "/disk.raw")) as machine:
         at = good(house, machine, "a")
-        machine.plug(house.work + "/three.img")
+        machine.plug(house.here + "/three.img")
         at = told(machine, "restarting into 3.0.0", 600, at)
         begin = machine.lines[at - 1][0]
         for _ in range(2):
@@ -228,9 +246,10 @@ def rollback(house):
 
 def refused(house):
     one = house.image("one")
-    bundle = house.work + "/bundle"
-    if not os.path.exists(house.work + "/others"):
-        run(os.path.join(TOP, "deploy/image/keys"), house.work + "/others")
+    bundle = house.here + "/bundle"
+    folders = {"keys": house.work + "/keys", "others": house.here + "/others"}
+    if not os.path.exists(folders["others"]):
+        run(os.path.join(TOP, "deploy/image/keys"), folders["others"])
     manifest = one + "/bundle/manifest.raucm"
     with open(manifest, encoding="ascii") as f:
         text = f.read()
@@ -240,13 +259,13 @@ def refused(house):
         shutil.copytree(one + "/bundle", bundle)
         with open(bundle + "/manifest.raucm", "w", encoding="ascii") as f:
             f.write(re.sub("version=.*", "version=4.0.0", text).replace("tandem-amd64", compatible))
-        path = f"{house.work}/{keys}.raucb"
+        path = f"{house.here}/{keys}.raucb"
         if os.path.exists(path):
             os.unlink(path)
-        run("rauc", f"--cert={house.work}/{keys}/update.crt", f"--key={house.work}/{keys}/update.key", "bundle", bundle, path)
+        run("rauc", f"--cert={folders[keys]}/update.crt", f"--key={folders[keys]}/update.key", "bundle", bundle, path)
         cases.append((name, path))
-    altered = house.work + "/altered.raucb"
-    shutil.copy(house.work + "/keys.raucb", altered)
+    altered = house.here + "/altered.raucb"
+    shutil.copy(house.here + "/keys.raucb", altered)
     with open(altered, "r+b") as f:
         f.seek(40 * MIB)
         byte = f.read(1)
@@ -254,12 +273,12 @@ def refused(house):
         f.write(bytes([byte[0] ^ 1]))
     cases.append(("with one byte altered", altered))
     own_network()
-    with power(house, Disk(house.work + "/refused.qcow2", one + "/disk.raw")) as machine:
+    with power(house, Disk(house.here + "/refused.qcow2", one + "/disk.raw")) as machine:
         at = good(house, machine, "a")
         for name, path in cases:
             print(f"a bundle {name}:")
-            medium(house.work + "/stick.img", path)
-            machine.plug(house.work + "/stick.img")
+            medium(house.here + "/stick.img", path)
+            machine.plug(house.here + "/stick.img")
             at = told(machine, "refused: |failed, .* goes on: ", 300, at)
             assert house.ask(60), house.said
             machine.unplug()
@@ -273,7 +292,7 @@ def blocks(house):
     size = os.path.getsize(one + "/root.img")
     rng = random.Random(7)
     own_network()
-    disk = Disk(house.work + "/blocks.qcow2", one + "/disk.raw")
+    disk = Disk(house.here + "/blocks.qcow2", one + "/disk.raw")
     offset = rng.randrange(size)
     disk.flip(where["tandem-root-a"][0] + offset)
     print(f"slot a: byte {offset} of {size} flipped")
@@ -288,7 +307,8 @@ def blocks(house):
     print(f"slot b: byte {offset} of {size} flipped")
     with power(house, disk) as machine:
         at = told(machine, "Tandem recovery: ", BOOT_S)
-        machine.wait("recovery>", 10, at)
+        at = machine.wait("Words: ", 10, at)
+        time.sleep(2)
         machine.say("ls")
         told(machine, "words: state, retry a", 20, at)
         machine.say("state")
@@ -301,36 +321,156 @@ def blocks(house):
 
 def firmware(house):
     one = house.image("one")
-    raw, variables = house.work + "/firmware.raw", house.work + "/enrolled.fd"
+    raw, variables = house.here + "/firmware.raw", house.here + "/enrolled.fd"
     run("cp", "--sparse=always", one + "/disk.raw", raw)
     shutil.copy("/usr/share/OVMF/OVMF_VARS_4M.fd", variables)
     esp = f"{raw}@@{Disk.partitions(raw)['tandem-esp'][0]}"
     env = dict(os.environ, MTOOLS_SKIP_CHECK="1")
 
     def enrol(how):
-        with open(house.work + "/loader.conf", "w", encoding="ascii") as f:
+        with open(house.here + "/loader.conf", "w", encoding="ascii") as f:
             f.write(f"timeout 0\neditor no\nsecure-boot-enroll {how}\n")
-        run("mcopy", "-o", "-i", esp, house.work + "/loader.conf", "::/loader/loader.conf", env=env)
+        run("mcopy", "-o", "-i", esp, house.here + "/loader.conf", "::/loader/loader.conf", env=env)
 
     own_network()
     enrol("force")  # what an operator chooses in the menu of a machine in setup mode
-    with power(house, Disk(house.work + "/firmware.qcow2", raw), variables) as machine:
+    with power(house, Disk(house.here + "/firmware.qcow2", raw), variables) as machine:
         good(house, machine, "a", 2 * BOOT_S)
         print("keys enrolled; the signed kernel serves")
         machine.off()
     enrol("manual")
     for name, offset in (("2-a.efi", 9 * MIB), ("1-b.efi", 9 * MIB)):
-        run("mcopy", "-o", "-i", esp, f"::/EFI/Linux/{name}", house.work + "/kernel.efi", env=env)
-        with open(house.work + "/kernel.efi", "r+b") as f:
+        run("mcopy", "-o", "-i", esp, f"::/EFI/Linux/{name}", house.here + "/kernel.efi", env=env)
+        with open(house.here + "/kernel.efi", "r+b") as f:
             f.seek(offset)
             byte = f.read(1)
             f.seek(offset)
             f.write(bytes([byte[0] ^ 1]))
-        run("mcopy", "-o", "-i", esp, house.work + "/kernel.efi", f"::/EFI/Linux/{name}", env=env)
-    with power(house, Disk(house.work + "/firmware.qcow2", raw), variables) as machine:
+        run("mcopy", "-o", "-i", esp, house.here + "/kernel.efi", f"::/EFI/Linux/{name}", env=env)
+    with power(house, Disk(house.here + "/firmware.qcow2", raw), variables) as machine:
         told(machine, r"Failed to execute.*(Access denied|Security violation)", 60)
         time.sleep(30)
         assert not any("tandem" in line and "Failed" not in line for _, line in machine.lines), machine.console(20)
+
+
+def cuts(house):
+    one, two = house.image("one"), house.image("two", "--version", "2.0.0")
+    sticks = {"1": house.here + "/one.img", "2": house.here + "/two.img"}
+    medium(sticks["1"], one + "/update.raucb")
+    medium(sticks["2"], two + "/update.raucb")
+    rng = random.Random(10)
+    disk = Disk(house.here + "/cuts.qcow2", one + "/disk.raw")
+    own_network()
+    begin = time.monotonic()
+    runs = "1"
+    for n in range(11):
+        with power(house, disk) as machine:
+            seconds = house.first_token(machine, 2 * BOOT_S)
+            at = machine.wait(r"slot [ab] gave \d+ tokens and is good", 60)
+            slot = re.search("slot ([ab])", machine.lines[at - 1][1]).group(1)
+            print(f"{n}: slot {slot} gave a token {seconds:.0f} s after power-on")
+            if n == 10:
+                break
+            machine.plug(sticks["2" if runs == "1" else "1"])
+            at = machine.wait("installing|nothing to do", 120, at)
+            if "nothing to do" in machine.lines[at - 1][1]:  # the former update had come through
+                runs = "2" if runs == "1" else "1"
+                machine.unplug()
+                machine.plug(sticks["2" if runs == "1" else "1"])
+                at = machine.wait("installing", 120, at)
+            time.sleep(rng.uniform(0, CUT_S))
+            machine.cut()
+            print(f"   cut {time.monotonic() - machine.start - machine.lines[at - 1][0]:.0f} s into the update, "
+                  f"after: {machine.lines[-1][1].split('] ')[-1]}")
+    print(f"11 starts, 10 cuts, {time.monotonic() - begin:.0f} s")
+
+
+def kernels(house, esp):
+    """The entries of an ESP: name to the name of the image whose kernel it is."""
+    env = dict(os.environ, MTOOLS_SKIP_CHECK="1")
+    out = {}
+    listing = subprocess.run(["mdir", "-b", "-i", esp, "::/EFI/Linux"], capture_output=True, text=True, check=False, env=env).stdout
+    for name in re.findall(r"::/EFI/Linux/(\S+\.efi)", listing):
+        body = subprocess.run(["mtype", "-i", esp, "::/EFI/Linux/" + name], capture_output=True, check=False, env=env).stdout
+        digest = hashlib.sha256(body).hexdigest()
+        out[name] = house.known.get(digest, "broken")
+    return out
+
+
+def lost(house):
+    one, two = house.image("one"), house.image("two", "--version", "2.0.0")
+    house.known = {}
+    for image in (one, two):
+        for slot in "ab":
+            with open(f"{image}/tandem-{slot}.efi", "rb") as f:
+                house.known[hashlib.sha256(f.read()).hexdigest()] = f"{os.path.basename(image)}-{slot}"
+    medium(house.here + "/two.img", two + "/update.raucb")
+    own_network()
+    log = house.here + "/writes.log"
+    with power(house, Disk(house.here + "/lost.qcow2", one + "/disk.raw"), log=log) as machine:
+        at = good(house, machine, "a")
+        first = writes.count(log)
+        machine.plug(house.here + "/two.img")
+        at = told(machine, "restarting into", 600, at)
+        good(house, machine, "b", 2 * BOOT_S, at)
+        time.sleep(5)
+        last = writes.count(log)
+    rng = random.Random(11)
+    raw, esp = house.here + "/lost.raw", house.here + "/lost.esp"
+    run("cp", "--sparse=always", one + "/disk.raw", raw)
+    where = Disk.partitions(raw)
+    replay = writes.Replay(log, raw)
+    start, size = where["tandem-esp"]
+    # Moments that lie between two flushes of the ESP are where entries may tear.
+    touching = [w.index for w in replay.writes[first:last] if w.size and start <= w.offset < start + size]
+    moments = sorted(set(rng.sample(range(first, last), 60) + [min(i + rng.randrange(1, 4), last) for i in
+                                                                  rng.sample(touching, min(140, len(touching)))]))
+    chosen = set(rng.sample(moments, 5))
+    fates, seen, boots = [0, 0, 0], {}, []
+    for moment in moments:
+        pending = replay.forward(moment)
+        seed = rng.random()
+        writes.part(raw, where["tandem-esp"], esp)
+        replay.cut(esp, pending, random.Random(seed), start, size)
+        found = kernels(house, esp)
+        usable = {name: k for name, k in found.items() if "+0" not in name}
+        state = ", ".join(f"{n} {k}" for n, k in sorted(found.items()))
+        seen[state] = seen.get(state, 0) + 1
+        assert usable and "broken" not in usable.values(), (moment, found)
+        if moment in chosen:
+            copy = f"{house.here}/lost-{len(boots)}.raw"
+            run("cp", "--sparse=always", raw, copy)
+            got = replay.cut(copy, pending, random.Random(seed))
+            fates = [a + b for a, b in zip(fates, got)]
+            boots.append((moment, copy, got))
+    print(f"{len(moments)} cuts in {last - first} writes and flushes of the update: whole kernels, an entry to start in each:")
+    for state, n in sorted(seen.items(), key=lambda x: -x[1]):
+        print(f"{n:6} {state}")
+    for moment, copy, got in boots:
+        with power(house, Disk(house.here + "/lost.qcow2", copy)) as machine:
+            seconds = house.first_token(machine, 2 * BOOT_S)
+            print(f"cut at {moment}: {got[0]} unflushed writes there, {got[1]} lost, {got[2]} torn; token after {seconds:.0f} s")
+        os.unlink(copy)
+
+
+def drivers(house):
+    """A package of the operator's gets into the root, and into the list of what is there."""
+    folder = house.here + "/drivers"
+    tree = folder + "/tree"
+    shutil.rmtree(folder, ignore_errors=True)
+    os.makedirs(tree + "/DEBIAN")
+    os.makedirs(tree + "/usr/lib/operator")
+    with open(tree + "/DEBIAN/control", "w", encoding="ascii") as f:
+        f.write("Package: operator-driver\nVersion: 1\nArchitecture: amd64\nMaintainer: operator <o@example.org>\nDepends: kmod\n"
+                "Description: stands for a driver\n")
+    with open(tree + "/usr/lib/operator/firmware", "w", encoding="ascii") as f:
+        f.write("bytes\n")
+    run("dpkg-deb", "--root-owner-group", "-b", tree, folder + "/operator-driver_1_amd64.deb")
+    out = house.image("driven", "--drivers", folder, "--root-only")
+    assert os.path.exists(out + "/root/usr/lib/operator/firmware")
+    with open(out + "/sizes", encoding="ascii") as f:
+        assert "operator-driver" in f.read()
+    print("a package of the operator's is in the root")
 
 
 def twice(house):
@@ -352,7 +492,7 @@ def twice(house):
         print(f"{int(n) / 1e6:8.1f} MB {name}")
 
 
-SCENARIOS = {f.__name__: f for f in (serve, update, rollback, refused, blocks, firmware, twice)}
+SCENARIOS = {f.__name__: f for f in (serve, update, rollback, refused, blocks, firmware, cuts, lost, drivers, twice)}
 
 
 def main():
@@ -363,7 +503,7 @@ def main():
     if os.geteuid() != 0 or missing:
         print(f"skipped: root and {', '.join(missing) or 'nothing else'} wanted", file=sys.stderr)
         return 77
-    SCENARIOS[sys.argv[3]](House(sys.argv[1], sys.argv[2]))
+    SCENARIOS[sys.argv[3]](House(*sys.argv[1:]))
     return 0
 
 

@@ -32,14 +32,14 @@ def own_network():
 
 
 class Disk:
-    """A copy of a disk that remembers only what differs, or a raw copy to write into."""
+    """A copy of a disk that remembers only what differs; larger than the base where size says so."""
 
-    def __init__(self, path, base):
+    def __init__(self, path, base, size=None):
         self.path = path
         if os.path.exists(path):
             os.unlink(path)
         kind = "qcow2" if base.endswith(".qcow2") else "raw"
-        run("qemu-img", "create", "-q", "-f", "qcow2", "-b", base, "-F", kind, path)
+        run("qemu-img", "create", "-q", "-f", "qcow2", "-b", base, "-F", kind, path, *([size] if size else []))
 
     @staticmethod
     def partitions(raw):
@@ -59,26 +59,36 @@ class Disk:
 
 
 class Machine:
-    """A machine that is on.  lines: (seconds since power-on, text) of its console."""
+    """A machine that is on.  lines: (seconds since power-on, text) of its console.
+    log: a file that gets every write and flush of the disk (writes.py)."""
 
-    def __init__(self, work, disk, variables=None, memory=1536):
+    def __init__(self, work, disk, variables=None, log=None):
         self.lines = []
         self.start = time.monotonic()
         self.work = work
         flash = variables or os.path.join(work, "variables.fd")
         if variables is None:
             shutil.copy(VARIABLES, flash)
+        top = "image"
+        logged = []
+        if log:
+            with open(log, "wb"):
+                pass
+            top = "logged"
+            logged = ["-blockdev", f"driver=file,node-name=log,filename={log}",
+                      "-blockdev", "driver=blklogwrites,node-name=logged,file=image,log=log,log-super-update-interval=1"]
         control = os.path.join(work, "qmp")
         if os.path.exists(control):
             os.unlink(control)
         self.process = subprocess.Popen(
             ["qemu-system-x86_64", "-machine", "q35,kernel-irqchip=split", "-accel", "tcg,thread=multi", "-cpu", "max",
-             "-smp", "2", "-m", str(memory), "-nodefaults", "-display", "none", "-serial", "stdio",
+             "-smp", "2", "-m", "1536", "-nodefaults", "-display", "none", "-serial", "stdio",
              "-qmp", f"unix:{control},server=on,wait=off",
              "-drive", f"if=pflash,format=raw,unit=0,readonly=on,file={FIRMWARE}",
              "-drive", f"if=pflash,format=raw,unit=1,file={flash}",
              "-device", "intel-iommu,intremap=on,caching-mode=on,device-iotlb=on",
-             "-drive", f"if=none,id=disk,format=qcow2,file={disk.path}", "-device", "virtio-blk-pci,drive=disk,addr=4,bootindex=1",
+             "-blockdev", f"driver=qcow2,node-name=image,file.driver=file,file.filename={disk.path}", *logged,
+             "-device", f"virtio-blk-pci,drive={top},addr=4,bootindex=1",
              "-netdev", "user,id=m0,restrict=on", "-device", "virtio-net-pci,netdev=m0,addr=3,romfile=",
              "-netdev", "tap,id=n0,ifname=q0,script=no,downscript=no", "-device", "e1000e,netdev=n0,addr=5,romfile=",
              "-device", "qemu-xhci,id=usb", "-device", "i6300esb", "-action", "watchdog=reset"],
