@@ -49,7 +49,7 @@ int nvmlDeviceGetEnforcedPowerLimit(void *d, uint32_t *mw) {
 CALL int nvmlDeviceGetClockInfo(void *d, int domain, uint32_t *mhz);
 int nvmlDeviceGetClockInfo(void *d, int domain, uint32_t *mhz) {
     (void)d;
-    *mhz = domain == TDM_NVML_CLOCK_SM ? 1980 : 3201;
+    *mhz = domain == TDM_NVML_CLOCK_SM ? fake_nvml.sm_mhz : fake_nvml.memory_mhz;
     return fake_nvml.rc[FAKE_CLOCK];
 }
 
@@ -64,14 +64,16 @@ CALL int nvmlDeviceGetTemperature(void *d, int sensor, uint32_t *celsius);
 int nvmlDeviceGetTemperature(void *d, int sensor, uint32_t *celsius) {
     (void)d;
     (void)sensor;
-    *celsius = 41;
+    *celsius = fake_nvml.celsius;
     return fake_nvml.rc[FAKE_TEMPERATURE];
 }
 
 CALL int nvmlDeviceGetMemoryInfo(void *d, tdm_nvml_memory_t *m);
 int nvmlDeviceGetMemoryInfo(void *d, tdm_nvml_memory_t *m) {
     (void)d;
-    *m = (tdm_nvml_memory_t){.total_sz = 100, .free_sz = 70, .used_sz = 30};
+    *m = (tdm_nvml_memory_t){.total_sz = fake_nvml.memory_sz[0],
+                             .free_sz = fake_nvml.memory_sz[1],
+                             .used_sz = fake_nvml.memory_sz[2]};
     return fake_nvml.rc[FAKE_MEMORY];
 }
 #endif

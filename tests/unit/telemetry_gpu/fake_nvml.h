@@ -28,6 +28,8 @@ typedef struct fake_nvml {
     int field_rc;          /* of each field, where the call works */
     uint32_t instant_mw, average_mw, limit_mw;
     uint64_t energy_mj;
+    uint32_t sm_mhz, memory_mhz, celsius;
+    uint64_t memory_sz[3]; /* total, free, used */
     uint64_t reasons;
     uint32_t gpm_is_unsupported;
     double gpm[4]; /* per cent: SM active, occupancy, tensor, DRAM */
@@ -41,7 +43,7 @@ typedef struct fake_nvml {
 #define FAKE_NVML_WELL                                                                             \
     {                                                                                              \
         .instant_mw = 650000, .average_mw = 610000, .limit_mw = 700000, .energy_mj = 12345678,     \
-        .gpm = {                                                                                   \
+        .sm_mhz = 1980, .memory_mhz = 3201, .celsius = 41, .memory_sz = {100, 70, 30}, .gpm = {    \
             87.5,                                                                                  \
             42.25,                                                                                 \
             33.0,                                                                                  \
