@@ -56,17 +56,17 @@ static void iteration(const tdm_flight_head_t *h, const tdm_flight_iteration_t *
                   ",",
                   r->prefill_cnt, r->slice_cnt, r->decode_cnt, r->kv_cnt, r->variant, r->tile_row,
                   r->tile_key, r->split_cnt, r->merge_cnt, r->sm_cnt);
-    (void)fprintf(
-        f,
-        "\"vcta_planned\":[%" PRIu64 ",%" PRIu64 "],\"vcta_executed\":[%" PRIu64 ",%" PRIu64
-        "],\"attention_ms\":%.6f,\"sampling_ms\":%.6f,\"colocated_ms\":%.6f,\"vcta_ms\":[%.6f,%.6f],"
-        "\"late_decodes\":%" PRIu32 ",\"forced\":%u,\"outside_profile\":%u,"
-        "\"clock_mhz\":%" PRIu32 ",\"energy_uj\":%" PRIu64 "}}",
-        r->vcta_planned[0], r->vcta_planned[1], r->vcta_executed[0], r->vcta_executed[1],
-        (double)r->attention_ns / 1e6, (double)r->sample_ns / 1e6, (double)r->colocated_ns / 1e6,
-        (double)r->vcta_ns[0] / 1e6, (double)r->vcta_ns[1] / 1e6, r->over_cnt,
-        r->flags & TDM_FLIGHT_FORCED, (r->flags & TDM_FLIGHT_OUTSIDE) / TDM_FLIGHT_OUTSIDE,
-        r->clock_mhz, r->energy_uj);
+    (void)fprintf(f,
+                  "\"vcta_planned\":[%" PRIu64 ",%" PRIu64 "],\"vcta_executed\":[%" PRIu64
+                  ",%" PRIu64 "],\"attention_ms\":%.6f,\"sampling_ms\":%.6f,\"colocated_ms\":%.6f,"
+                  "\"vcta_ms\":[%.6f,%.6f],"
+                  "\"late_decodes\":%" PRIu32 ",\"forced\":%u,\"outside_profile\":%u,"
+                  "\"clock_mhz\":%" PRIu32 ",\"energy_uj\":%" PRIu64 "}}",
+                  r->vcta_planned[0], r->vcta_planned[1], r->vcta_executed[0], r->vcta_executed[1],
+                  (double)r->attention_ns / 1e6, (double)r->sample_ns / 1e6,
+                  (double)r->colocated_ns / 1e6, (double)r->vcta_ns[0] / 1e6,
+                  (double)r->vcta_ns[1] / 1e6, r->over_cnt, r->flags & TDM_FLIGHT_FORCED,
+                  (r->flags & TDM_FLIGHT_OUTSIDE) / TDM_FLIGHT_OUTSIDE, r->clock_mhz, r->energy_uj);
     if (is_lost) return;
     (void)fprintf(f,
                   ",\n{\"ph\":\"C\",\"name\":\"virtual CTAs\",\"pid\":%" PRIu32 ",\"ts\":%.3f,"
