@@ -2,10 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """A real Prometheus watches one tandemd through a storm.  usage: watched.py BIN_DIR
 
-It scrapes with the bundle's own configuration and rules, all windows divided by 120.  What its
-queries say at the end is what the clients counted themselves; the alert about executor restarts
-fires after a kill and clears, and a real alertmanager tells a receiver of ours both.  Exit 77
-where prometheus is not installed."""
+It scrapes with the bundle's own configuration and rules, all windows divided by 120.  The storm has
+a fused half and one that an operator made serial, and a class whose promise nobody can keep.  What
+queries say at the end is what the clients counted themselves, exactly: tokens, streams, gaps, the
+burn of the budget; and for iterations what the flight recorder has, record by record: fused
+fraction, fallbacks by reason, virtual-CTA ratio.  The fast burn alert and the one about executor
+restarts fire and clear, and a real alertmanager tells a receiver of ours.  Exit 77 where
+prometheus is not installed."""
 import http.server
 import json
 import os
@@ -20,7 +23,7 @@ import urllib.parse
 import urllib.request
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from appliance import Appliance, stream_ids  # noqa: E402
+from appliance import Appliance  # noqa: E402
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BUNDLE = os.path.join(ROOT, "deploy/monitoring/prometheus")
@@ -132,61 +135,108 @@ class Prometheus:
             time.sleep(0.2)
 
 
+class Client(threading.Thread):
+    """Streams and what it saw of them: tokens, and gaps between records."""
+
+    def __init__(self, a, i, priority):
+        super().__init__()
+        self.a, self.i, self.priority = a, i, priority
+        self.tokens = self.gaps = self.late = 0
+        self.failure = None
+
+    def run(self):
+        try:
+            c, r = self.a.stream(f"{self.i} " + "storm " * (1 + 9 * self.i), 40, priority=self.priority)
+            records = 0
+            for raw in r:  # to the end of the body: who leaves before it is no whole stream
+                if raw.startswith(b"data: {"):
+                    ids = [t for x in json.loads(raw[6:])["choices"] for t in x.get("token_ids") or []]
+                    self.tokens += len(ids)
+                    records += bool(ids)
+            self.gaps = records - 1
+            c.close()
+        except Exception as e:  # noqa: BLE001 - told below
+            self.failure = repr(e)
+
+
+def storm(a, first):
+    """Sixteen streams, half of class standard; what they counted together."""
+    clients = [Client(a, i, 1 if i % 2 else 0) for i in range(first, first + 16)]
+    for c in clients:
+        c.start()
+    for c in clients:
+        c.join()
+    assert not any(c.failure for c in clients), [c.failure for c in clients]
+    return clients
+
+
+def recorded(a):
+    """Iterations of the flight recorder: the other account of what ran."""
+    text = a.ctl("trace", "--flight", a.settings["flight.path"]).stdout
+    return [{"ran": e["name"], **e["args"]} for e in json.loads(text)["traceEvents"] if e["ph"] == "X"]
+
+
 def main():
     if not shutil.which("prometheus") or not shutil.which("prometheus-alertmanager"):
         return 77
-    with Appliance(sys.argv[1], {"port.kind": "none", "sched.route": "serial"}) as a, \
+    # class standard promises its first token within a millisecond: each of its streams misses that
+    with Appliance(sys.argv[1], {"port.kind": "none", "sched.prefill_tokens": 64, "class1.ttft_ms": 1,
+                                 "sched.prefix_cache": 0}) as a, \
             Alertmanager() as m, Prometheus() as p:
         p.until(lambda: p.value('up{job="tandem"}') == 1)
-        failures = []
-
-        def ask(i):
-            try:
-                c, r = a.stream("storm " * (1 + 9 * i), 40)
-                assert len(stream_ids(r)) == 40
-                r.read()  # to the end of the body: who leaves before it is no whole stream
-                c.close()
-            except Exception as e:  # noqa: BLE001 - told below
-                failures.append(repr(e))
-
-        for _ in range(2):
-            clients = [threading.Thread(target=ask, args=(i,)) for i in range(8)]
-            for t in clients:
-                t.start()
-            for t in clients:
-                t.join()
-        assert not failures, failures
+        clients = storm(a, 0)
+        a.ctl("config", "apply", "sched.route=serial")
+        clients += storm(a, 16)
         status, _, _ = a.post("/v1/completions", {"model": a.model(), "prompt": ""})
         assert status == 400
         a.until(lambda: a.total("tandem_requests_open") == 0)
+        p.until(lambda: p.firing("TandemSloBurnFast"))
         time.sleep(0.5)
-        last = a.metrics()
+        ran = recorded(a)
+        hybrid = [e for e in ran if e["prefill_tokens"] and e["decodes"]]
+        fused = [e for e in hybrid if e["ran"] == "fused"]
+        fell = [e["fallback"] for e in hybrid if e["ran"] != "fused"]
+        vcta = [sum(e["vcta_executed"][k] for e in ran) for k in (0, 1)]
+        assert fused and fell and set(fell) == {"operator"}, (len(fused), set(fell))
+        tokens, gaps = sum(c.tokens for c in clients), sum(c.gaps for c in clients)
+        assert tokens == 32 * 40
         want = {
-            'sum(tandem_requests_total{outcome="length"})': 16,
+            'sum(tandem_requests_total{outcome="length"})': 32,
             'sum(tandem_requests_total{outcome="rejected"})': 1,
-            'sum(tandem_tokens_total{kind="output"})': 640,
-            'sum(tandem_slo_requests_total{objective="all"})': 16,
-            "sum(tandem_ttft_seconds_count)": 16,
-            "sum(tandem_itl_seconds_count) + sum(tandem_ttft_seconds_count)": 640,
-            'sum(tandem_fallbacks_total{reason="operator"})':
-                last['tandem_hybrid_iterations_total{outcome="fallback"}'],
-            'sum(tandem_vcta_total{op="prefill"}) / sum(tandem_vcta_total{op="decode"})':
-                last['tandem_vcta_total{op="prefill"}'] / last['tandem_vcta_total{op="decode"}'],
-            'sum(tandem_hybrid_iterations_total{outcome="fused"})': 0,
+            'sum(tandem_tokens_total{kind="output"})': tokens,
+            "sum(tandem_ttft_seconds_count)": 32,
+            "sum(tandem_itl_seconds_count)": gaps,
+            "sum(tandem_slo_gaps_total)": gaps,
+            'sum(tandem_slo_requests_total{objective="all"})': 32,
+            'sum(tandem_slo_requests_total{objective="ttft",slo_class="standard",result="missed"})': 16,
+            'sum(tandem_slo_requests_total{objective="ttft",slo_class="standard",result="missed"})'
+            ' / sum(tandem_slo_requests_total{objective="ttft",slo_class="standard"}) / 0.01': 100,
+            'sum(tandem_hybrid_iterations_total{outcome="fused"}) / sum(tandem_hybrid_iterations_total)':
+                len(fused) / len(hybrid),
+            "sum(tandem_fallbacks_total)": len(fell),
+            'sum(tandem_fallbacks_total{reason="operator"})': fell.count("operator"),
+            'sum(tandem_vcta_total{op="prefill"}) / sum(tandem_vcta_total{op="decode"})': vcta[0] / vcta[1],
+            "sum(tandem_vcta_planned_total) - sum(tandem_vcta_total)": 0,
+            'sum(tandem_tile_iterations_total)': sum(e["prefill_tokens"] > 0 for e in ran),
+            'sum(tandem_iterations_total)': len(ran),
         }
         p.until(lambda: p.value('sum(tandem_requests_total{outcome="rejected"})') == 1)
         for expr, value in want.items():
             assert p.value(expr) == value, (expr, p.value(expr), value)
-        assert last['tandem_hybrid_iterations_total{outcome="fallback"}'] > 0
-        # an alert fires and clears
+            print(f"{value:10.6g} = {expr}")
+        # the burn is told and ends with its streams
+        p.until(lambda: any(t[:2] == ("TandemSloBurnFast", "firing") for t in m.told))
+        p.until(lambda: not p.firing("TandemSloBurnFast"))
+        # an alert about the machine fires and clears
         assert not p.firing("TandemExecutorRestarts")
         os.kill(a.executor_pid(), 9)
         p.until(lambda: p.firing("TandemExecutorRestarts"))
         p.until(lambda: any(t[:2] == ("TandemExecutorRestarts", "firing") for t in m.told))
         p.until(lambda: not p.firing("TandemExecutorRestarts"))
-        p.until(lambda: any(t[:2] == ("TandemExecutorRestarts", "resolved") for t in m.told))
+        for name in ("TandemExecutorRestarts", "TandemSloBurnFast"):
+            p.until(lambda: any(t[:2] == (name, "resolved") for t in m.told))
         assert not p.firing("TandemDown")
-        print("prometheus counted what the clients did; the alert came and went")
+        print("prometheus counted what the clients did; the alerts came and went")
     return 0
 
 
