@@ -192,8 +192,9 @@ def faults_lose_no_token():
         a.until(lambda: a.total("tandem_kv_pages", 'state="used"') == 0)
         faults = {r: int(a.total("tandem_faults_total", f'reason="{r}"'))
                   for r in ("executor_exit", "executor_hang", "executor_protocol")}
-        assert faults["executor_exit"] == ARGS.kills + ARGS.traps, faults
-        assert faults["executor_hang"] == ARGS.hangs, faults
+        # A GPU that trapped may need longer to say so than the watchdog waits.
+        assert sum(faults.values()) == len(plan) and not faults["executor_protocol"], faults
+        assert ARGS.hangs <= faults["executor_hang"] <= ARGS.hangs + ARGS.traps, faults
         gaps = [b - c for s in crowd.done for b, c in zip(s.times[1:], s.times)]
         print(json.dumps({
             "streams": len(crowd.done), "cut": len(cut), "tokens": sum(len(s.ids) for s in crowd.done),
@@ -202,7 +203,7 @@ def faults_lose_no_token():
             "recovery_mean_s": {k: round(sum(v) / len(v), 3) for k, v in spans.items()},
             "longest_gap_s": round(max(gaps), 3),
             "continuations": {"asked": asked, "equal": equal},
-            "pages_used_after": 0, "lives": int(a.total("tandem_executor_epoch"))}))
+            "pages_used_after": 0, "faults_counted": faults, "lives": int(a.total("tandem_executor_epoch"))}))
 
 
 def a_request_that_kills_executors_ends_typed():
