@@ -73,7 +73,7 @@ install(FILES deploy/debian/tandem.json DESTINATION /etc/tandem COMPONENT tandem
 install(FILES deploy/debian/tandem.default DESTINATION /etc/default RENAME tandem COMPONENT tandem)
 install(DIRECTORY deploy/docs/ DESTINATION share/doc/tandem COMPONENT tandem)
 install(DIRECTORY deploy/systemd/examples DESTINATION share/doc/tandem COMPONENT tandem)
-install(FILES deploy/fleet/haproxy.cfg DESTINATION share/doc/tandem/examples COMPONENT tandem)
+install(FILES deploy/fleet/haproxy.cfg deploy/fleet/nginx-http3.conf DESTINATION share/doc/tandem/examples COMPONENT tandem)
 install(DIRECTORY deploy/fleet/kubernetes DESTINATION share/doc/tandem/examples COMPONENT tandem)
 
 install(TARGETS tandemctl RUNTIME DESTINATION bin COMPONENT tandemctl)

@@ -145,7 +145,7 @@ def next_version(package, folder):
         text = f.read()
     old = field(package, "Version")
     with open(control, "w", encoding="utf-8") as f:
-        f.write(text.replace(f"Version: {old}\n", f"Version: {old}+next\n"))
+        f.write(text.replace(f"Version: {old}\n", f"Version: {old}+next\n").replace(f"(= {old})", f"(= {old}+next)"))
     for conffile in glob.glob(tree + "/t/etc/tandem/*") + glob.glob(tree + "/t/etc/default/*"):
         with open(conffile, "a", encoding="utf-8") as f:
             f.write("\n")
