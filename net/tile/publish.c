@@ -46,6 +46,8 @@ static void publish_net(tdm_net_tile_t *t) {
                  t->n.exception_out);
     tdm_count_to(b, TDM_METRIC_net_exception_packets_total, TDM_LABEL_DIRECTION_tx,
                  t->n.exception_in);
+    tdm_gauge_set(b, TDM_METRIC_net_pool_buffers, TDM_LABEL_POOL_total, p.mbuf_cnt);
+    tdm_gauge_set(b, TDM_METRIC_net_pool_buffers, TDM_LABEL_POOL_used, p.mbuf_used);
     publish_fates(t);
     const tdm_link_counters_t *l = tdm_link_counters(t->link);
     tdm_gauge_set(b, TDM_METRIC_net_neighbours, 0, l->neighbours);

@@ -175,6 +175,7 @@ static void net(page_t *p) {
     by_label(p, "packets", TDM_METRIC_net_packets_total, TDM_SET_DIRECTION, 0);
     by_label(p, "bytes", TDM_METRIC_net_bytes_total, TDM_SET_DIRECTION, 0);
     by_label(p, "drops", TDM_METRIC_net_drops_total, TDM_SET_DROP, 1);
+    by_label(p, "buffers", TDM_METRIC_net_pool_buffers, TDM_SET_POOL, 0);
     by_label(p, "handshakes", TDM_METRIC_net_handshakes_total, TDM_SET_HANDSHAKE, 0);
     by_label(p, "connections", TDM_METRIC_connections, TDM_SET_DOOR, 0);
     close(p);

@@ -104,6 +104,9 @@ static void tokens_arrive_in_order_and_are_observed(void **state) {
                      3);
     assert_true(world_counted(&w, TDM_METRIC_net_packets_total, TDM_LABEL_DIRECTION_rx) > 3);
     assert_true(world_counted(&w, TDM_METRIC_net_packets_total, TDM_LABEL_DIRECTION_tx) > 3);
+    uint64_t pool = world_counted(&w, TDM_METRIC_net_pool_buffers, TDM_LABEL_POOL_total);
+    uint64_t used = world_counted(&w, TDM_METRIC_net_pool_buffers, TDM_LABEL_POOL_used);
+    assert_true(used > 0 && used < pool);
 }
 
 static void many_streams_share_the_tile(void **state) {
