@@ -61,21 +61,42 @@ class House:
         self.packages = os.path.join(self.work, "packages")
 
     def pack(self):
-        shutil.rmtree(self.packages, ignore_errors=True)
-        run("cpack", "-B", self.packages, cwd=self.build)
+        """The packages of the build, anew where it is newer."""
+        made = [os.path.getmtime(p) for p in glob.glob(self.packages + "/tandem*.deb")]
+        built = [os.path.getmtime(os.path.join(self.build, "bin", p)) for p in ("tandemd", "tandem-exec", "tandemctl")]
+        if not made or max(built) > min(made):
+            shutil.rmtree(self.packages, ignore_errors=True)
+            run("cpack", "-B", self.packages, cwd=self.build)
+
+    def stamp(self, options):
+        """What an image is made of."""
+        inputs = sorted(glob.glob(self.packages + "/tandem*.deb"))
+        for folder, _, files in sorted(os.walk(os.path.join(TOP, "deploy/image"))):
+            inputs += [os.path.join(folder, f) for f in sorted(files) if f != "README.md"]
+        digest = hashlib.sha256(repr((options, APPLIANCE)).encode())
+        for path in inputs:
+            with open(path, "rb") as f:
+                digest.update(f.read())
+        return digest.hexdigest()
 
     def image(self, name, *options):
-        """The folder of an image, made once for each name."""
+        """The folder of an image, made where it is not there as it would be made."""
         out = os.path.join(self.work, name)
-        with open(out + ".lock", "w", encoding="ascii") as mutex:
+        with open(self.work + "/mutex", "w", encoding="ascii") as mutex:
             fcntl.flock(mutex, fcntl.LOCK_EX)
-            return self.make(name, out, options)
+            self.pack()
+            stamp, done = self.stamp(options), os.path.join(out, "done")
+            if os.path.exists(done):
+                with open(done, encoding="ascii") as f:
+                    if f.read() == stamp:
+                        return out
+                os.unlink(done)
+            self.make(name, out, options)
+            with open(done, "w", encoding="ascii") as f:
+                f.write(stamp)
+            return out
 
     def make(self, name, out, options):
-        if os.path.exists(os.path.join(out, "done")):
-            return out
-        if not glob.glob(self.packages + "/tandem_*.deb"):
-            self.pack()
         appliance = os.path.join(self.work, "appliance.json")
         with open(appliance, "w", encoding="ascii") as f:
             json.dump(APPLIANCE, f)
@@ -93,11 +114,11 @@ class House:
             run(os.path.join(TOP, "deploy/image/lock"), self.packages, lock)
             shutil.rmtree(self.work + "/cache")
             r = subprocess.run([*args, "--lock", lock], capture_output=True, text=True, check=False)
+            if "is not to be had any more" in r.stderr:
+                print("skipped: the archive's packages cannot be fetched", file=sys.stderr)
+                sys.exit(77)
         assert r.returncode == 0, r.stdout + r.stderr
-        with open(os.path.join(out, "done"), "w", encoding="ascii"):
-            pass
         print(f"image {name}: " + " ".join(re.findall(r"root hash \S+|done: .*", r.stdout)))
-        return out
 
     def ask(self, seconds=30):
         """One streamed answer over HTTP/3: (tokens, when its first byte came), or None."""
@@ -339,18 +360,26 @@ def firmware(house):
         print("keys enrolled; the signed kernel serves")
         machine.off()
     enrol("manual")
-    for name, offset in (("2-a.efi", 9 * MIB), ("1-b.efi", 9 * MIB)):
-        run("mcopy", "-o", "-i", esp, f"::/EFI/Linux/{name}", house.here + "/kernel.efi", env=env)
-        with open(house.here + "/kernel.efi", "r+b") as f:
-            f.seek(offset)
-            byte = f.read(1)
-            f.seek(offset)
-            f.write(bytes([byte[0] ^ 1]))
-        run("mcopy", "-o", "-i", esp, house.here + "/kernel.efi", f"::/EFI/Linux/{name}", env=env)
+    run("mcopy", "-o", "-i", esp, "::/EFI/Linux/2-a.efi", house.here + "/kernel.efi", env=env)
+    with open(house.here + "/kernel.efi", "r+b") as f:
+        f.seek(9 * MIB)
+        byte = f.read(1)
+        f.seek(9 * MIB)
+        f.write(bytes([byte[0] ^ 1]))
+    run("mcopy", "-o", "-i", esp, house.here + "/kernel.efi", "::/EFI/Linux/2-a.efi", env=env)
     with power(house, Disk(house.here + "/firmware.qcow2", raw), variables) as machine:
-        told(machine, r"Failed to execute.*(Access denied|Security violation)", 60)
-        time.sleep(30)
-        assert not any("tandem" in line and "Failed" not in line for _, line in machine.lines), machine.console(20)
+        at = told(machine, r"Error loading \\EFI\\Linux\\2-a.efi: (Access Denied|Security Violation)", 60)
+        machine.wait("No bootable option", 60, at)
+        machine.command("system_reset")
+        machine.wait("BdsDxe: starting", 60, at + 4)
+        for _ in range(20):  # whoever stands there holds a key and takes the other entry
+            machine.type(" ")
+            time.sleep(0.2)
+        machine.type("\x1b[B")
+        time.sleep(1)
+        machine.type("\r")
+        good(house, machine, "b", BOOT_S, at)
+        assert not any("slot a gave" in line for _, line in machine.lines)
 
 
 def cuts(house):

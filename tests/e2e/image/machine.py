@@ -139,9 +139,12 @@ class Machine:
     def console(self, count):
         return "\n".join(f"{t:7.1f} {text}" for t, text in self.lines[-count:])
 
-    def say(self, words):
-        self.process.stdin.write(words.encode() + b"\r")
+    def type(self, keys):
+        self.process.stdin.write(keys.encode())
         self.process.stdin.flush()
+
+    def say(self, words):
+        self.type(words + "\r")
 
     def plug(self, path):
         """A USB stick."""
