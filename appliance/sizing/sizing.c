@@ -113,12 +113,15 @@ static uint32_t pick_kv_dtype(const tdm_config_t *c, uint32_t backend) {
 #define GPU_WORK_SZ (UINT64_C(4) << 30)
 
 /* free_for_kv: bytes that the KV pool may take. */
-static uint64_t free_for_kv(const tdm_shape_t *s, const tdm_machine_t *machine, uint32_t backend) {
+static uint64_t free_for_kv(const tdm_config_t *c, const tdm_shape_t *s,
+                            const tdm_machine_t *machine, uint32_t backend) {
     if (backend == TDM_EXEC_BACKEND_CPU) return machine->memory_free_sz / 4;
     uint64_t q = (uint64_t)s->nhead_q * s->head_dim, kv = (uint64_t)s->nhead_kv * s->head_dim;
     uint64_t layer = (2 * q + 2 * kv + 3 * (uint64_t)s->ffn) * s->hidden;
     uint64_t head = (uint64_t)s->vocab * s->hidden * (s->is_tied ? 1 : 2);
-    uint64_t taken = 2 * (layer * s->layer_cnt + head) + GPU_WORK_SZ;
+    /* The deterministic mode keeps partial sums and items of every row. */
+    uint64_t work = c->exec_deterministic ? 2 * GPU_WORK_SZ : GPU_WORK_SZ;
+    uint64_t taken = 2 * (layer * s->layer_cnt + head) + work;
     uint64_t usable = machine->device.free_sz / 20 * 19;
     return usable > taken ? usable - taken : 0;
 }
@@ -141,7 +144,7 @@ tdm_status_t tdm_sizing_make(const tdm_config_t *c, const tdm_shape_t *shape,
     uint64_t useful = request_pages * c->sched_sequences; /* more can never be held */
     uint64_t pages = c->exec_kv_pages
                          ? c->exec_kv_pages
-                         : TDM_MIN(free_for_kv(shape, machine, backend) / page_sz, useful);
+                         : TDM_MIN(free_for_kv(c, shape, machine, backend) / page_sz, useful);
     if (pages < request_pages)
         return tdm_error_set(err, TDM_ERR_LIMIT,
                              "KV pool: have %llu pages, one request of %u tokens needs %llu (%llu "
@@ -179,6 +182,7 @@ void tdm_sizing_spec(const tdm_config_t *c, const tdm_sizing_t *sizing, tdm_exec
                 .context_max = sizing->context_max,
                 .sm_cnt = sizing->sm_cnt,
                 .cpu_isa = c->exec_isa,
+                .is_deterministic = (uint32_t)c->exec_deterministic,
             },
     };
     (void)snprintf(spec->model, sizeof spec->model, "%s", c->model_path);

@@ -61,6 +61,7 @@ static tdm_status_t look(tdm_cuda_t *c, tdm_error_t *err) {
     if (e != 0)
         return tdm_error_set(err, TDM_ERR_UNSUPPORTED, "the CUDA device: %s",
                              cudaGetErrorString((cudaError_t)e));
+    if (c->config.is_deterministic) tdm_cuda_fix_attention(c);
     tdm_pod_config_fill(p);
     uint32_t variant, reason = tdm_pod_gate(p, &variant);
     if (variant == TDM_POD_VARIANT_NONE)
@@ -101,6 +102,14 @@ static tdm_status_t make_engine(tdm_cuda_t *c, tdm_error_t *err) {
     return TDM_OK;
 }
 
+/* fix makes bits independent of the batch: products of one way, and every
+   row a decode of its own. */
+static tdm_status_t fix(tdm_cuda_t *c, tdm_error_t *err) {
+    c->row_seq = (tdm_attn_seq_t *)calloc(c->row_max, sizeof *c->row_seq);
+    if (!c->row_seq) return tdm_error_set(err, TDM_ERR_NOMEM, "rows of the deterministic mode");
+    return tdm_gemm_fix(c->gemm, err);
+}
+
 static tdm_status_t take(tdm_cuda_t *c, tdm_error_t *err) {
     const char *why = "";
     CUDA_TRY(c, cudaMalloc((void **)&c->memory, c->budget.own), "taking memory");
@@ -116,8 +125,9 @@ static tdm_status_t take(tdm_cuda_t *c, tdm_error_t *err) {
     CUDA_TRY(c, cudaMemsetAsync(c->pages.table, 0, table_sz, c->stream), "clearing tables");
     if (tdm_pod_create(&c->pod_config, &c->pod, &why) != 0)
         return tdm_error_set(err, TDM_ERR_NOMEM, "attention on the GPU: %s", why);
-    c->fresh_max = tdm_pod_fresh_max(c->pod);
+    c->fresh_max = c->config.is_deterministic ? 0 : tdm_pod_fresh_max(c->pod);
     tdm_status_t st = tdm_gemm_open(c->workspace, c->part, &c->gemm, err);
+    if (st == TDM_OK && c->config.is_deterministic) st = fix(c, err);
     return st == TDM_OK ? make_engine(c, err) : st;
 }
 
@@ -167,6 +177,7 @@ static void op_destroy(tdm_backend_t *b) {
     (void)cudaFreeHost(c->host_drawn);
     (void)cudaFreeHost(c->host_step);
     (void)cudaFree(c->memory);
+    free(c->row_seq);
     free(c->engine);
     free(c);
 }

@@ -95,6 +95,7 @@ typedef struct tdm_cuda {
     uint64_t seq; /* steps sent */
     tdm_engine_t *engine;
     tdm_pod_config_t pod_config;
+    tdm_attn_seq_t *row_seq; /* [row_max] each row as a sequence of one; deterministic mode's */
     uint32_t page_cnt[TDM_SEQ_MAX]; /* pages of each slot's table */
     tdm_step_page_t pending[CUDA_PAGE_MAX];
     uint32_t pending_cnt;
@@ -149,6 +150,10 @@ void tdm_cuda_mail(tdm_cuda_t *c);
    the walk: qkv, o, gate_up, down; 4 is the head's. */
 #define CUDA_PRODUCT_CNT 5u
 tdm_gemm_shape_t tdm_cuda_product(const tdm_cuda_t *c, uint32_t k, uint32_t rows);
+
+/* tdm_cuda_fix_attention sets pod_config up for the deterministic mode: every
+   row a sequence of its own, cut at fixed positions. */
+void tdm_cuda_fix_attention(tdm_cuda_t *c);
 
 /* tdm_cuda_note keeps the first error of an iteration. */
 static inline void tdm_cuda_note(tdm_cuda_t *c, int error, const char *where) {

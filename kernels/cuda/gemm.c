@@ -33,6 +33,7 @@ struct tdm_gemm {
     float *part;  /* partial sums; NULL: no narrow products */
     void *encode; /* of tdm_narrow_open; NULL: likewise */
     uint32_t sm_cnt;
+    uint32_t is_fixed; /* tdm_gemm_fix */
     uint32_t kept_cnt;
     uint16_t first[TDM_GEMM_SHAPE_MAX]; /* by hash: 1 + number in kept, 0 none */
     kept_t kept[TDM_GEMM_SHAPE_MAX];
@@ -88,9 +89,18 @@ tdm_status_t tdm_gemm_open(void *workspace, float *part, tdm_gemm_t **out, tdm_e
     return TDM_OK;
 }
 
+tdm_status_t tdm_gemm_fix(tdm_gemm_t *g, tdm_error_t *err) {
+    if (!g->encode)
+        return tdm_error_set(err, TDM_ERR_UNSUPPORTED,
+                             "exec.deterministic: its products are for compute capability 9.0");
+    g->is_fixed = 1;
+    return TDM_OK;
+}
+
 void tdm_gemm_close(tdm_gemm_t *g) {
     if (!g) return;
     for (uint32_t i = 0; i < g->kept_cnt; i++) {
+        if (!g->kept[i].w) continue; /* of tdm_gemm_fix */
         (void)g->lt.MatrixLayoutDestroy(g->kept[i].w);
         (void)g->lt.MatrixLayoutDestroy(g->kept[i].x);
         (void)g->lt.MatrixLayoutDestroy(g->kept[i].y);
@@ -119,6 +129,15 @@ static cublasStatus_t keep(tdm_gemm_t *g, const tdm_gemm_shape_t *shape, kept_t 
     if (g->kept_cnt == TDM_GEMM_SHAPE_MAX) return CUBLAS_STATUS_ALLOC_FAILED;
     memset(k, 0, sizeof *k);
     k->shape = *shape;
+    if (g->is_fixed) {
+        if (!tdm_narrow_takes(shape)) return CUBLAS_STATUS_NOT_SUPPORTED;
+        k->way = WAY_NARROW;
+        k->is_timed = 1; /* there is no choice */
+        k->cut = tdm_narrow_cut_fixed(shape, g->sm_cnt);
+        g->kept_cnt++;
+        *out = k;
+        return CUBLAS_STATUS_SUCCESS;
+    }
     cublasStatus_t e = lay_out(g, k);
     if (e == CUBLAS_STATUS_SUCCESS)
         e = g->lt.MatmulAlgoGetHeuristic(g->handle, g->desc, k->w, k->x, k->y, k->y, g->preference,
@@ -269,7 +288,7 @@ static void time_all(const trial_t *t, kept_t *k) {
     now.way = WAY_SKINNY;
     if (tdm_skinny_takes(&k->shape)) try_way(t, k, &now, 1.0f, &best);
     now.way = WAY_NARROW;
-    if (t->g->encode && tdm_narrow_takes(&k->shape)) {
+    if (t->g->encode && k->shape.rows <= TDM_NARROW_ROWS_MAX && tdm_narrow_takes(&k->shape)) {
         k->cut = now.cut = tdm_narrow_cut(&k->shape, t->g->sm_cnt);
         try_way(t, k, &now, NARROW_LEAD, &best);
     }

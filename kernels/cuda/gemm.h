@@ -46,6 +46,12 @@ uint32_t tdm_gemm_rows(uint32_t rows);
    (nothing is); both the caller's.  UNSUPPORTED where cuBLASLt is missing. */
 TDM_MUST_USE tdm_status_t tdm_gemm_open(void *workspace, float *part, tdm_gemm_t **out,
                                         tdm_error_t *err);
+
+/* tdm_gemm_fix, before any shape is kept: all products by the narrow kernel
+   under its fixed cut, so that a row's bits depend on the row and the weights
+   alone.  part has room for all rows then.  UNSUPPORTED where that kernel does
+   not run. */
+TDM_MUST_USE tdm_status_t tdm_gemm_fix(tdm_gemm_t *g, tdm_error_t *err);
 void tdm_gemm_close(tdm_gemm_t *g);
 
 /* tdm_gemm_keep chooses a shape's algorithm ahead of its first run; 0, or the

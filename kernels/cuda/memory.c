@@ -56,7 +56,8 @@ static void take_activations(tdm_cuda_t *c, uint8_t *base, uint64_t *end) {
     c->residual = take(base, end, rows, s->hidden, 4);
     c->x = take(base, end, TDM_MAX(rows, (uint64_t)c->want_max), s->hidden, 2);
     c->qkv = take(base, end, rows, q + 2 * kv, 4);
-    c->part = take(base, end, (uint64_t)TDM_NARROW_SPLIT_MAX * TDM_NARROW_ROWS_MAX,
+    uint64_t part_rows = c->config.is_deterministic ? rows : TDM_NARROW_ROWS_MAX;
+    c->part = take(base, end, (uint64_t)TDM_NARROW_SPLIT_MAX * part_rows,
                    TDM_MAX(q + 2 * kv, (uint64_t)s->hidden), 4);
     c->q = take(base, end, rows, q, 2);
     c->att = take(base, end, rows, q, 2);

@@ -33,12 +33,15 @@ typedef struct narrow_args {
     uint32_t out; // weight rows; of a pair those of one half
     uint32_t step_cnt;
     uint32_t split_cnt;
-    uint32_t unit_cnt; // tiles x splits
+    uint32_t row_tile_cnt;
+    uint32_t unit_cnt; // tiles x splits x tiles of x
 } narrow_args_t;
 
-// A unit's weight rows and its steps of `in`.
+// A unit's weight rows, its steps of `in` and its rows of x.  Units of the same
+// weights follow each other: they run side by side and read them once.
 typedef struct unit {
     uint32_t tile;
+    uint32_t row_tile;
     uint32_t split;
     uint32_t begin;
     uint32_t end;
@@ -46,6 +49,8 @@ typedef struct unit {
 
 static __device__ __forceinline__ unit_t unit_of(const narrow_args_t &a, uint32_t i) {
     unit_t u;
+    u.row_tile = i % a.row_tile_cnt;
+    i /= a.row_tile_cnt;
     u.tile = i / a.split_cnt;
     u.split = i % a.split_cnt;
     u.begin = a.step_cnt * u.split / a.split_cnt;
@@ -55,6 +60,7 @@ static __device__ __forceinline__ unit_t unit_of(const narrow_args_t &a, uint32_
 
 // ROWS of x, BLOCKS of 128 weight rows; IS_PAIR: gates and ups.
 template <uint32_t ROWS, uint32_t BLOCKS, bool IS_PAIR> struct narrow {
+    static constexpr uint32_t X_ROWS = ROWS;
     static constexpr uint32_t W_SZ = BLOCKS * BLOCK_SZ;
     static constexpr uint32_t STAGE_SZ = W_SZ + ROWS * 128;
     static constexpr uint32_t FIT = SMEM_SZ / STAGE_SZ;
@@ -99,7 +105,8 @@ template <class TR> struct fetcher {
 
     __device__ __forceinline__ void fetch_x(const CUtensorMap *x, uint32_t stage,
                                             uint32_t bar) const {
-        ptx_tma_load_2d(stage + TR::W_SZ, x, bar, step * TDM_NARROW_K, 0, PTX_L2_EVICT_LAST);
+        ptx_tma_load_2d(stage + TR::W_SZ, x, bar, step * TDM_NARROW_K, u.row_tile * TR::X_ROWS,
+                        PTX_L2_EVICT_LAST);
     }
 };
 
@@ -163,7 +170,7 @@ static __device__ __forceinline__ void put(const narrow_args_t &a, const unit_t 
     __nv_bfloat16 *y = static_cast<__nv_bfloat16 *>(a.y);
 #pragma unroll
     for (uint32_t i = 0; i < ROWS / 2; i++) {
-        const uint32_t r = i / 4 * 8 + lane % 4 * 2 + i % 2;
+        const uint32_t r = u.row_tile * ROWS + i / 4 * 8 + lane % 4 * 2 + i % 2;
         const uint32_t at = down + i / 2 % 2 * 8;
         if (r >= a.rows) continue;
         if constexpr (IS_PAIR) {
@@ -320,7 +327,8 @@ int tdm_narrow_run(void *encode_fn, const tdm_gemm_shape_t *s, const tdm_narrow_
                        is_pair ? s->out / 2 : s->out,
                        (s->in + TDM_NARROW_K - 1) / TDM_NARROW_K,
                        cut->split_cnt,
-                       cut->tile_cnt * cut->split_cnt};
+                       cut->row_tile_cnt,
+                       cut->tile_cnt * cut->split_cnt * cut->row_tile_cnt};
     narrow_t *kernel = kernel_of[row_kind][is_pair ? 2 : cut->block_cnt - 1];
     return launch_early_smem(kernel, cut->grid, THREADS, SMEM_SZ, stream, w_map, x_map, a);
 }

@@ -2,7 +2,7 @@
 #ifndef TDM_KERNELS_CUDA_NARROW_H
 #define TDM_KERNELS_CUDA_NARROW_H
 
-/* Matrix products of up to 128 rows on Hopper: the weights are streamed by
+/* Matrix products of few rows on Hopper: the weights are streamed by
    the copy engine and are the left operand of wgmma, the rows its right one.
 
      y^T [out][rows] = w [out][in] * x [rows][in]^T
@@ -14,7 +14,12 @@
    Where the tiles are too few for the SMs `in` is cut, and the float32
    partial sums stay apart, [split][rows][out]: the kernel that reads them
    next adds them up, split by split, so the bits are the same each time.
-   The cut depends on the shape and the device alone. */
+   The cut depends on the shape and the device alone.
+
+   More than 128 rows are tiles of 128.  Where the cut is fixed
+   (tdm_narrow_cut_fixed) a row's sums are made of the same terms in the same
+   order however many rows there are: the bits of a row depend on nothing
+   else. */
 
 #include "kernels/cuda/gemm.h"
 
@@ -26,22 +31,26 @@ TDM_BEGIN_DECLS
 
 /* How a product is dealt to the CTAs. */
 typedef struct tdm_narrow_cut {
-    uint32_t row_cnt;   /* rows of x in shared memory: 8, 16, 32, 64 or 128 */
+    uint32_t row_cnt; /* rows of a tile of x: 8, 16, 32, 64 or 128 */
+    uint32_t row_tile_cnt;
     uint32_t block_cnt; /* blocks of 128 weight rows in a tile: 1 or 2 */
     uint32_t tile_cnt;
     uint32_t split_cnt; /* ranges of `in` */
-    uint32_t grid;      /* CTAs; each makes every grid-th unit of tile and range */
+    uint32_t grid;      /* CTAs; each makes every grid-th unit of tile, range and tile of x */
 } tdm_narrow_cut_t;
 
-/* tdm_narrow_takes: is the shape one for this kernel?  At most
-   TDM_NARROW_ROWS_MAX rows, in a multiple of 8; of what is added to, only
-   where it may be split (is_split). */
+/* tdm_narrow_takes: is the shape one for this kernel?  `in` a multiple of
+   8; of what is added to, only where it may be split (is_split). */
 int tdm_narrow_takes(const tdm_gemm_shape_t *shape);
 
 /* tdm_narrow_cut deals a shape that is taken to sm_cnt SMs: the cut whose
    CTAs move the fewest bytes one after the other.  bf16 results are those
    of gate and up and take both blocks. */
 tdm_narrow_cut_t tdm_narrow_cut(const tdm_gemm_shape_t *shape, uint32_t sm_cnt);
+
+/* tdm_narrow_cut_fixed: the same blocks and ranges whatever the rows, those
+   of 128. */
+tdm_narrow_cut_t tdm_narrow_cut_fixed(const tdm_gemm_shape_t *shape, uint32_t sm_cnt);
 
 /* tdm_narrow_open tells the kernels how much shared memory they may take;
    *encode_out is the driver's cuTensorMapEncodeTiled.  cudaErrorNotSupported

@@ -5,14 +5,14 @@
 #define BLOCK 128u /* weight rows of a block */
 
 int tdm_narrow_takes(const tdm_gemm_shape_t *s) {
-    if (s->rows == 0 || s->rows > TDM_NARROW_ROWS_MAX || s->in % 8 != 0 || s->in == 0) return 0;
+    if (s->rows == 0 || s->in % 8 != 0 || s->in == 0) return 0;
     if (s->y_type == TDM_GEMM_BF16) return s->out % 2 == 0 && !s->is_add;
     return !s->is_add || s->is_split;
 }
 
 static uint32_t rows_of(uint32_t rows) {
     uint32_t n = 8;
-    while (n < rows) n *= 2;
+    while (n < rows && n < TDM_NARROW_ROWS_MAX) n *= 2;
     return n;
 }
 
@@ -20,9 +20,9 @@ static uint32_t rows_of(uint32_t rows) {
    and rows, and its part of what lies between it and who adds up. */
 static uint64_t cost(const tdm_gemm_shape_t *s, const tdm_narrow_cut_t *c) {
     uint64_t steps = tdm_ceil_div(tdm_ceil_div(s->in, TDM_NARROW_K), c->split_cnt);
-    uint64_t units = tdm_ceil_div((uint64_t)c->tile_cnt * c->split_cnt, c->grid);
+    uint64_t units = tdm_ceil_div((uint64_t)c->tile_cnt * c->split_cnt * c->row_tile_cnt, c->grid);
     uint64_t stage = ((uint64_t)c->block_cnt * BLOCK + c->row_cnt) * TDM_NARROW_K * 2;
-    uint64_t sums = (uint64_t)c->block_cnt * BLOCK * s->rows * 4;
+    uint64_t sums = (uint64_t)c->block_cnt * BLOCK * TDM_MIN(s->rows, c->row_cnt) * 4;
     return units * (steps * stage + (c->split_cnt > 1 ? 2 * sums : 0));
 }
 
@@ -32,7 +32,8 @@ static tdm_narrow_cut_t cut_of(const tdm_gemm_shape_t *s, uint32_t sm_cnt, uint3
     c.tile_cnt = (uint32_t)tdm_ceil_div(s->out, blocks * BLOCK);
     /* A pair's tile is one block of each half. */
     if (s->y_type == TDM_GEMM_BF16) c.tile_cnt = (uint32_t)tdm_ceil_div(s->out / 2, BLOCK);
-    c.grid = TDM_MIN(c.tile_cnt * splits, sm_cnt);
+    c.row_tile_cnt = (uint32_t)tdm_ceil_div(s->rows, c.row_cnt);
+    c.grid = TDM_MIN(c.tile_cnt * splits * c.row_tile_cnt, sm_cnt);
     return c;
 }
 
@@ -44,8 +45,15 @@ tdm_narrow_cut_t tdm_narrow_cut(const tdm_gemm_shape_t *s, uint32_t sm_cnt) {
     for (uint32_t blocks = 1; blocks <= 2; blocks++)
         for (uint32_t splits = 1; splits <= split_max; splits++) {
             tdm_narrow_cut_t c = cut_of(s, sm_cnt, blocks, splits);
-            if (splits > 1 && c.tile_cnt * splits > sm_cnt) break;
+            if (splits > 1 && c.tile_cnt * splits * c.row_tile_cnt > sm_cnt) break;
             if (cost(s, &c) < cost(s, &best)) best = c;
         }
     return best;
+}
+
+tdm_narrow_cut_t tdm_narrow_cut_fixed(const tdm_gemm_shape_t *s, uint32_t sm_cnt) {
+    tdm_gemm_shape_t at = *s;
+    at.rows = TDM_NARROW_ROWS_MAX;
+    tdm_narrow_cut_t c = tdm_narrow_cut(&at, sm_cnt);
+    return cut_of(s, sm_cnt, c.block_cnt, c.split_cnt);
 }

@@ -325,9 +325,45 @@ static void plan_fresh(tdm_cuda_t *c, const tdm_engine_iter_t *it) {
                   c->plan.item_cnt[TDM_KIND_DECODE] <= c->fresh_max;
 }
 
+/* Keys of an item in deterministic mode: positions [0, 512), [512, 1024), ...
+   are one each, whatever the row and the batch. */
+#define FIXED_TOK 512u
+
+void tdm_cuda_fix_attention(tdm_cuda_t *c) {
+    tdm_pod_config_t *p = &c->pod_config;
+    uint64_t splits = tdm_ceil_div(c->config.context_max, FIXED_TOK);
+    uint64_t items = (uint64_t)c->row_max * c->shape.nhead_kv * splits;
+    uint64_t group = c->shape.nhead_q / c->shape.nhead_kv;
+    p->variant = TDM_POD_VARIANT_PORTABLE;
+    p->decode_split_tok = FIXED_TOK;
+    p->seq_max = c->row_max;
+    p->item_max = (uint32_t)TDM_MIN(items + 2, UINT32_MAX / 64);
+    p->part_float_max = splits > 1 ? items * (group * (c->shape.head_dim + 2) + 8) : 1024;
+}
+
+/* plan_rows plans every row as a decode: the bits of a row's attention come
+   of its position and its keys alone, in whatever slice or batch it runs. */
+static void plan_rows(tdm_cuda_t *c, tdm_engine_iter_t *it) {
+    uint64_t items = 0;
+    for (uint32_t r = 0; r < it->row_cnt; r++) {
+        c->row_seq[r] = (tdm_attn_seq_t){
+            .slot = it->row[r].slot, .kv_cnt = it->row[r].pos + 1, .cnt = 1, .row = r};
+        items += tdm_ceil_div(it->row[r].pos + 1, FIXED_TOK) * c->shape.nhead_kv;
+    }
+    tdm_pod_plan_build(&c->pod_config, c->row_seq, 0, it->row_cnt, TDM_ROUTE_DECODE_ONLY,
+                       tdm_pod_blob(c->pod), &c->plan);
+    if (c->plan.route != TDM_ROUTE_DECODE_ONLY || c->plan.item_cnt[TDM_KIND_DECODE] != items)
+        tdm_cuda_note(c, cudaErrorNotSupported, "planning attention: no room for the fixed cut");
+    it->route = it->plan->route;
+}
+
 static void plan_attention(tdm_cuda_t *c, tdm_engine_iter_t *it) {
     const tdm_plan_t *p = it->plan;
     tdm_pod_health_tick(&c->pod_config.state, p->iteration);
+    if (c->config.is_deterministic) {
+        plan_rows(c, it);
+        return;
+    }
     plan_fresh(c, it);
     uint32_t route = p->route == TDM_ROUTE_FUSED ? (uint32_t)TDM_POD_ROUTE_AUTO : p->route;
     if (!c->is_fresh)

@@ -22,7 +22,8 @@
    Bits: a token and its logprob depend on the sequence's own tokens, its
    sampling parameters and the weights; never on the route, the chunking,
    the other rows of the iteration, the slot, the page numbers or the
-   thread count.
+   thread count.  On a GPU this is so in deterministic mode; else sums are
+   cut as the batch makes it fastest, and rounding shows it.
 
    Ownership: weights and arena are the caller's; on the CPU they outlive the backend.
    Limits: create takes all memory; run allocates, locks and logs nothing.
@@ -60,6 +61,8 @@ typedef struct tdm_backend_config {
     uint32_t cpu_isa;     /* CPU: tdm_cpu_isa_t; more than the processor has is refused */
     uint64_t dummy_seed;  /* GPU: not 0: the weights are drawn on the device as
                              appliance/abi/dummy.h says, and only their shape is read */
+    uint32_t
+        is_deterministic; /* GPU: 1: bits as below hold there too; slower.  The CPU's always do */
 } tdm_backend_config_t;
 
 /* What a running backend says of itself; constant after create. */

@@ -35,10 +35,12 @@ int part_rows(void);
 int part_sample(uint32_t rounds);
 int part_products(void);
 int part_small(uint64_t seeds);
+int part_fixed(void);
 int part_llama_ref(const char *path);
 int part_llama(const char *path);
 int part_golden(const char *model, const char *tokens);
-int part_speed(const char *shape);
+int part_speed(const char *shape, int is_fixed);
+int part_layer(uint32_t context, uint32_t chunk, uint32_t batch);
 int part_profile(const char *shape, uint32_t batch);
 
 #endif /* TDM_TESTS_NUMERICS_ENGINE_CUDA_BENCH_H */

@@ -8,9 +8,10 @@
 #include "tests/numerics/engine_cuda/bench.h"
 
 static int usage(void) {
-    fprintf(stderr, "numerics_engine_cuda all | rows | sample ROUNDS | products | small SEEDS |\n"
-                    "  llama-ref FILE | llama FILE | golden MODEL TOKENS | speed SHAPE |\n"
-                    "  profile SHAPE BATCH\n");
+    fprintf(stderr,
+            "numerics_engine_cuda all | rows | sample ROUNDS | products | small SEEDS | fixed |\n"
+            "  llama-ref FILE | llama FILE | golden MODEL TOKENS | speed SHAPE [fixed] |\n"
+            "  layer CONTEXT CHUNK BATCH | profile SHAPE BATCH\n");
     return 2;
 }
 
@@ -27,12 +28,17 @@ int main(int argc, char **argv) {
     if (strcmp(part, "sample") == 0) return part_sample(cnt ? cnt : 4);
     if (strcmp(part, "products") == 0) return part_products();
     if (strcmp(part, "small") == 0) return part_small(cnt ? cnt : 1);
+    if (strcmp(part, "fixed") == 0) return part_fixed();
     if (strcmp(part, "llama") == 0) return part_llama(arg);
     if (strcmp(part, "golden") == 0 && argc > 3) return part_golden(arg, argv[3]);
-    if (strcmp(part, "speed") == 0) return part_speed(arg);
+    if (strcmp(part, "speed") == 0)
+        return part_speed(arg, argc > 3 && strcmp(argv[3], "fixed") == 0);
+    if (strcmp(part, "layer") == 0 && argc > 4)
+        return part_layer(cnt, (uint32_t)strtoul(argv[3], NULL, 10),
+                          (uint32_t)strtoul(argv[4], NULL, 10));
     if (strcmp(part, "profile") == 0 && argc > 3)
         return part_profile(arg, (uint32_t)strtoul(argv[3], NULL, 10));
     if (strcmp(part, "all") == 0)
-        return part_rows() | part_sample(4) | part_products() | part_small(1);
+        return part_rows() | part_sample(4) | part_products() | part_small(1) | part_fixed();
     return usage();
 }

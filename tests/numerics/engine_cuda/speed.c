@@ -225,7 +225,7 @@ static void hybrid(speed_t *s, uint32_t rounds, tdm_rng_t *rng) {
            (unsigned long long)fused, rounds);
 }
 
-static int start(speed_t *s, const char *name) {
+static int start(speed_t *s, const char *name, int is_fixed) {
     static tdm_weights_t w;
     tdm_error_t err = {0};
     tdm_backend_config_t config = {.kv_page_cnt = (SEQS + 2) * (ROOM / TDM_KV_PAGE_TOKENS),
@@ -233,7 +233,8 @@ static int start(speed_t *s, const char *name) {
                                    .seq_max = SEQS + 2,
                                    .token_max = CHUNK,
                                    .context_max = ROOM,
-                                   .dummy_seed = TDM_DUMMY_SEED};
+                                   .dummy_seed = TDM_DUMMY_SEED,
+                                   .is_deterministic = (uint32_t)is_fixed};
     if (tdm_dummy_shape(name, &w.shape, &err) != TDM_OK ||
         tdm_backend_cuda_create(&w, &config, NULL, NULL, &s->b, &err) != TDM_OK) {
         printf("%s\n", err.text);
@@ -244,11 +245,11 @@ static int start(speed_t *s, const char *name) {
     return 1;
 }
 
-int part_speed(const char *name) {
+int part_speed(const char *name, int is_fixed) {
     static speed_t s;
     tdm_rng_t rng = {7};
     measure_ceilings();
-    if (!start(&s, name)) return 2;
+    if (!start(&s, name, is_fixed)) return 2;
     prefill_all(&s, &rng);
     printf("  %s: 2 x 1,024 tokens with heads, steady: %.1f us\n", name, median(&s));
     decode(&s, 1, 100);
@@ -267,7 +268,7 @@ int part_speed(const char *name) {
 int part_profile(const char *name, uint32_t batch) {
     static speed_t s;
     tdm_rng_t rng = {7};
-    if (!start(&s, name) || batch == 0 || batch > SEQS) return 2;
+    if (!start(&s, name, 0) || batch == 0 || batch > SEQS) return 2;
     prefill_all(&s, &rng);
     decode(&s, batch, 3);
     bench_cuda((int)cudaProfilerStart(), "the profiler");
