@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """An appliance whose executor plays a recorded run of a GPU (recorded_exec.c).
 
-usage: recorded.py BIN_DIR FACT --fake-nvml FILE [--recording FILE]
+usage: recorded.py BIN_DIR FACT --fake-nvml FILE [--recording FILE] [--out FOLDER]
 
 Each function below is one fact and one CTest entry, in the network namespace that the caller made."""
 import argparse
@@ -105,13 +105,52 @@ def a_power_cap_is_named():
                 time.sleep(0.5)
 
 
+def consoles_tell_a_recorded_gpu_run():
+    """An H200's own iterations and seconds in metrics, explain, trace, show and the lane."""
+    with open(ARGS.recording, encoding="ascii") as f:
+        recording = f.read()
+    with tempfile.TemporaryDirectory() as folder:
+        with Appliance(played_bin(folder, recording), {"port.kind": "none", "sched.prefix_cache": 0}) as a:
+            with Load(a, 8):
+                a.until(lambda: a.total("tandem_hybrid_iterations_total", '"fused"') > 20, 60)
+                m = a.metrics()
+                status = a.status()
+            played = [x.split() for x in recording.splitlines() if x.startswith("iteration")]
+            watts = {float(x.split()[1]) / 1000 for x in recording.splitlines() if x.startswith("board")}
+            assert m["tandem_gpu_power_limit_watts"] == 700 and m["tandem_executor_sms"] == 132
+            assert m['tandem_gpu_power_watts{mode="average"}'] in watts, m['tandem_gpu_power_watts{mode="average"}']
+            assert m['tandem_tile_iterations_total{shape="192x80",split="split"}'] > 0
+            assert 0 < m["tandem_gpu_tensor_active_ratio"] < 1 and m["tandem_executor_sm_clock_hertz"] > 1e9
+            assert status["board"]["memory_total_bytes"] > 1e11 and status["power"]["energy_j"] > 20000
+            flight = ["--flight", a.settings["flight.path"]]
+            trace = json.loads(a.ctl("trace", *flight).stdout)["traceEvents"]
+            ran = [e["args"] for e in trace if e["ph"] == "X" and e["name"] == "fused"]
+            known = {(int(x[5]), int(x[6]), int(x[15])) for x in played}
+            for e in ran:
+                assert (*e["vcta_executed"], e["clock_mhz"]) in known and e["tile"] == [192, 80], e
+            told = a.ctl("explain", *flight, "--iteration", str(ran[-1]["iteration"])).stdout
+            for w in ("prefill tiles of 192 rows x 80 keys", "on 132 SMs", " MHz"):
+                assert w in told, (w, told)
+            print(told)
+            print(a.ctl("show", "gpu").stdout + a.ctl("show", "power").stdout)
+
+
+def prepare():
+    """Leaves a folder of programs that play the recording, for console.py and top.py: --out."""
+    with open(ARGS.recording, encoding="ascii") as f:
+        os.makedirs(ARGS.out, exist_ok=True)
+        played_bin(ARGS.out, f.read())
+
+
 def main():
     global ARGS
     p = argparse.ArgumentParser()
     p.add_argument("bin")
     p.add_argument("fact")
     p.add_argument("--fake-nvml", required=True)
-    p.add_argument("--recording", default="")
+    p.add_argument("--recording",
+                   default=os.path.join(os.path.dirname(os.path.abspath(__file__)), "h200.tsv"))
+    p.add_argument("--out", default="")
     ARGS = p.parse_args()
     globals()[ARGS.fact]()
 
