@@ -11,6 +11,16 @@
 
 enum { TDM_KIND_PREFILL = 0, TDM_KIND_DECODE = 1, TDM_KIND_CNT = 2 };
 
+/* Where the device time of an iteration goes. */
+typedef enum tdm_stage {
+    TDM_STAGE_ATTENTION, /* and what one kernel with it does */
+    TDM_STAGE_LINEAR,    /* products, the head's too */
+    TDM_STAGE_NORM,      /* norms, rotary positions and KV append, SwiGLU, embedding */
+    TDM_STAGE_SAMPLING,
+    TDM_STAGE_COPY, /* of the step and the attention plan to the device */
+    TDM_STAGE_CNT
+} tdm_stage_t;
+
 #define TDM_SAMPLE_NAN     1u /* no finite logit: token is -1, the sequence must end */
 #define TDM_SAMPLE_STOP_ID 2u /* token is one of the sequence's stop ids (ignore_eos unset) */
 
@@ -47,6 +57,10 @@ typedef struct tdm_result {
     uint16_t tile_row;              /* of a full prefill tile, tokens x group; 0: no prefill */
     uint16_t tile_key;              /* keys of one step of it */
     uint32_t sm_cnt;
+    uint32_t slot_cnt;                /* virtual CTAs that one attention launch has room for */
+    uint32_t launch_cnt;              /* attention launches, one a layer */
+    uint64_t stage_ns[TDM_STAGE_CNT]; /* GPU: device time, of few iterations; else all 0 */
+    uint32_t reserved;
     uint32_t sample_cnt;
 
     tdm_result_sample_t sample[TDM_SEQ_MAX]; /* in plan order: slices, then decodes */

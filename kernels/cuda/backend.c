@@ -119,6 +119,7 @@ static tdm_status_t take(tdm_cuda_t *c, tdm_error_t *err) {
              "pinned memory");
     CUDA_TRY(c, cudaMallocHost((void **)&c->mail, sizeof *c->mail), "pinned memory");
     if (!c->error) memset(c->mail, 0, sizeof *c->mail);
+    CUDA_TRY(c, tdm_stages_open(&c->stages, c->shape.layer_cnt), "events");
     if (c->error) return tdm_cuda_failed(c, err);
     tdm_cuda_carve(c);
     uint64_t table_sz = (uint64_t)c->config.seq_max * c->pages.table_stride * sizeof(uint32_t);
@@ -172,6 +173,7 @@ static void op_destroy(tdm_backend_t *b) {
     for (uint32_t i = 0; i < c->graph_cnt; i++) (void)cudaGraphExecDestroy(c->graph[i].exec);
     tdm_gemm_close(c->gemm);
     tdm_pod_destroy(c->pod);
+    tdm_stages_close(&c->stages);
     if (c->stream) (void)cudaStreamDestroy(c->stream);
     (void)cudaFreeHost(c->mail);
     (void)cudaFreeHost(c->host_drawn);

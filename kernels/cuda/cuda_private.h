@@ -19,6 +19,7 @@
 #include "kernels/cuda/mail.h"
 #include "kernels/cuda/rows.h"
 #include "kernels/cuda/sample.h"
+#include "kernels/cuda/stage.h"
 #include "kernels/cuda/step.h"
 #include "kernels/engine/engine.h"
 #include "kernels/include/backend.h"
@@ -108,6 +109,7 @@ typedef struct tdm_cuda {
     tdm_rows_sums_t sums; /* what the last product left in parts; cnt 0: nothing */
     uint32_t is_replayed; /* a graph does all up to the drawn tokens */
     uint32_t is_waited;
+    cuda_stages_t stages;
     int error;         /* the first cudaError_t or cublasStatus_t of the iteration */
     const char *where; /* what failed */
 } tdm_cuda_t;

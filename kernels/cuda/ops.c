@@ -31,6 +31,10 @@ tdm_gemm_shape_t tdm_cuda_product(const tdm_cuda_t *c, uint32_t k, uint32_t rows
     }
 }
 
+static void mark(tdm_cuda_t *c, tdm_stage_t stage) {
+    CUDA_TRY(c, tdm_stages_mark(&c->stages, stage, c->stream), "an event");
+}
+
 /* product queues the k-th one; what it leaves in partial sums is c->sums for
    the kernel behind it, which must add them up. */
 static void product(tdm_cuda_t *c, uint32_t k, uint32_t rows, const void *x, const void *w,
@@ -43,6 +47,7 @@ static void product(tdm_cuda_t *c, uint32_t k, uint32_t rows, const void *x, con
     c->sums = (tdm_rows_sums_t){.part = c->part,
                                 .stride = (uint64_t)rows * shape.out,
                                 .cnt = tdm_gemm_part_cnt(c->gemm, &shape)};
+    mark(c, TDM_STAGE_LINEAR);
 }
 
 /* --- the layers ----------------------------------------------------- */
@@ -55,6 +60,7 @@ static void op_embed(void *ctx, const tdm_engine_iter_t *it) {
              tdm_rows_embed(c->step, c->embed, c->shape.hidden, c->residual, &c->pages, c->start_ns,
                             c->rows, c->stream),
              "the embedding");
+    mark(c, TDM_STAGE_NORM);
 }
 
 static void norm(tdm_cuda_t *c, const float *weight) {
@@ -62,6 +68,7 @@ static void norm(tdm_cuda_t *c, const float *weight) {
              tdm_rows_norm(c->residual, &c->sums, weight, c->shape.hidden, c->shape.rms_eps, c->x,
                            c->rows, c->stream),
              "a norm");
+    mark(c, TDM_STAGE_NORM);
 }
 
 static void op_qkv(void *ctx, const tdm_engine_iter_t *it, uint32_t layer) {
@@ -90,6 +97,7 @@ static void op_rope_append(void *ctx, const tdm_engine_iter_t *it, uint32_t laye
     (void)it;
     CUDA_TRY(c, tdm_rows_rope_append(c->step, &rope, &c->pages, c->rows, c->stream),
              "the KV append");
+    mark(c, TDM_STAGE_NORM);
 }
 
 static void op_attention(void *ctx, const tdm_engine_iter_t *it, uint32_t layer,
@@ -110,9 +118,10 @@ static void op_attention(void *ctx, const tdm_engine_iter_t *it, uint32_t layer,
             .qkv = qkv.part, .part_stride = qkv.stride, .part_cnt = qkv.cnt, .turn = c->turn};
         CUDA_TRY(c, tdm_pod_launch_fresh(c->pod, &c->plan, &l, &fresh, c->fresh_max, c->stream),
                  "attention of few rows");
-        return;
+    } else {
+        CUDA_TRY(c, tdm_pod_launch(c->pod, &c->plan, &l, c->plan.way, 0, c->stream), "attention");
     }
-    CUDA_TRY(c, tdm_pod_launch(c->pod, &c->plan, &l, c->plan.way, 0, c->stream), "attention");
+    mark(c, TDM_STAGE_ATTENTION);
 }
 
 static void op_attn_out(void *ctx, const tdm_engine_iter_t *it, uint32_t layer) {
@@ -131,10 +140,12 @@ static void op_ffn(void *ctx, const tdm_engine_iter_t *it, uint32_t layer) {
     } else if (tdm_gemm_is_skinny(c->gemm, &shape)) {
         CUDA_TRY(c, tdm_skinny_swiglu(&shape, c->x, c->layer[layer].gate_up, c->hidden, c->stream),
                  "SwiGLU of few rows");
+        mark(c, TDM_STAGE_LINEAR); /* with its product */
     } else {
         product(c, GATE_UP, c->rows, c->x, c->layer[layer].gate_up, c->gate_up);
         CUDA_TRY(c, tdm_rows_swiglu(c->gate_up, c->shape.ffn, c->hidden, c->rows, c->stream),
                  "SwiGLU");
+        mark(c, TDM_STAGE_NORM);
     }
     product(c, DOWN, c->rows, c->hidden, c->layer[layer].down, c->residual);
 }
@@ -157,6 +168,7 @@ static void logits(tdm_cuda_t *c) {
              tdm_rows_norm_wanted(c->step, c->residual, &c->sums, c->out_norm, c->shape.hidden,
                                   c->shape.rms_eps, c->x, c->wants, c->stream),
              "the last norm");
+    mark(c, TDM_STAGE_NORM);
     product(c, HEAD, c->wants, c->x, c->head, c->logits);
 }
 
@@ -172,6 +184,7 @@ static void draw(tdm_cuda_t *c) {
                            .table_stride = c->pages.table_stride,
                            .vocab = c->shape.vocab};
     CUDA_TRY(c, tdm_sample_rows(&a, c->wants, c->stream), "sampling");
+    mark(c, TDM_STAGE_SAMPLING);
 }
 
 void tdm_cuda_head(tdm_cuda_t *c) {
@@ -391,10 +404,12 @@ static void op_begin(void *ctx, tdm_engine_iter_t *it) {
     c->wants = it->wanted_cnt ? tdm_gemm_rows(it->wanted_cnt) : 0;
     plan_attention(c, it);
     if (c->error) return;
+    CUDA_TRY(c, tdm_stages_begin(&c->stages, it->plan->iteration, c->stream), "an event");
     send(c, it);
     CUDA_TRY(c, tdm_pod_upload(c->pod, &c->plan, c->stream), "sending the attention plan");
+    mark(c, TDM_STAGE_COPY);
     const cuda_graph_t *g = graph_of(c);
-    if (!g) return;
+    if (!g || c->stages.is_on) return;
     CUDA_TRY(c, cudaGraphLaunch(g->exec, c->stream), "replaying an iteration");
     c->is_replayed = it->is_replayed = 1;
 }
@@ -414,8 +429,11 @@ static tdm_status_t op_finish(void *ctx, const tdm_engine_iter_t *it, tdm_attn_s
                               tdm_error_t *err) {
     tdm_cuda_t *c = (tdm_cuda_t *)ctx;
     if (!c->is_waited) wait(c);
+    if (!c->error && c->stages.is_on)
+        CUDA_TRY(c, tdm_stages_read(&c->stages, stats->stage_ns), "the time of stages");
     if (c->error) return tdm_cuda_failed(c, err);
     judge(c, it, stats);
+    if (c->is_fresh) stats->slot_cnt = c->fresh_max;
     return TDM_OK;
 }
 

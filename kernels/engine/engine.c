@@ -189,6 +189,8 @@ static void fill(tdm_result_t *r, const tdm_attn_stats_t *s) {
     r->overlap_ns = s->overlap_ns;
     r->tail_ns = s->tail_ns;
     r->sm_clock_khz = s->sm_clock_khz;
+    if (s->slot_cnt) r->slot_cnt = s->slot_cnt;
+    memcpy(r->stage_ns, s->stage_ns, sizeof r->stage_ns);
     r->tile_row = (uint16_t)s->tile_row;
     r->tile_key = (uint16_t)s->tile_key;
 }
@@ -219,7 +221,8 @@ tdm_status_t tdm_engine_run(tdm_engine_t *e, const tdm_plan_t *plan, tdm_result_
     result->iteration = plan->iteration;
     result->epoch = plan->epoch;
     result->route = TDM_ROUTE_IDLE;
-    result->sm_cnt = e->config.worklist.sm_cnt;
+    result->sm_cnt = result->slot_cnt = e->config.worklist.sm_cnt;
+    result->launch_cnt = e->config.layer_cnt;
     tdm_status_t st = tdm_slots_check(e->slots, plan, err);
     if (st != TDM_OK) {
         result->fault = TDM_FAULT_executor_protocol;

@@ -202,9 +202,11 @@ typedef struct tdm_attn_stats {
     uint32_t tile_row; /* of a full prefill tile, tokens x group; 0: no prefill */
     uint32_t tile_key; /* keys of one step of it */
     /* What a GPU's log says besides; 0 of the CPU. */
-    uint64_t overlap_ns;   /* wall time with both kinds running anywhere */
-    uint64_t tail_ns;      /* SM-time between an SM's last item and the launch's end */
-    uint32_t sm_clock_khz; /* of the last launch: cycles over time inside items */
+    uint64_t overlap_ns;              /* wall time with both kinds running anywhere */
+    uint64_t tail_ns;                 /* SM-time between an SM's last item and the launch's end */
+    uint32_t sm_clock_khz;            /* of the last launch: cycles over time inside items */
+    uint32_t slot_cnt;                /* CTAs of a launch */
+    uint64_t stage_ns[TDM_STAGE_CNT]; /* of an iteration that was timed */
 } tdm_attn_stats_t;
 
 TDM_END_DECLS

@@ -25,6 +25,7 @@ int tdm_pod_stats_add(const tdm_pod_plan_t *p, const tdm_pod_counters_t *c, uint
         s->tile_key = tile_key(p);
     }
     /* A merge of k pieces counts k - 1 splits, and folds k partials. */
+    s->slot_cnt = p->grid;
     s->split_cnt += n * p->split_cnt;
     s->merge_cnt += c->merge_cnt + n * p->split_cnt;
     s->flops += n * p->flops;

@@ -33,6 +33,16 @@ static uint32_t shape_of(uint32_t row, uint32_t key) {
     return TDM_LABEL_SHAPE_other;
 }
 
+/* count_stages adds an iteration whose stages were timed. */
+static void count_stages(tdm_block_t *b, const tdm_result_t *r) {
+    uint64_t all_ns = 0;
+    for (uint32_t i = 0; i < TDM_STAGE_CNT; i++) {
+        tdm_count(b, TDM_METRIC_gpu_stage_seconds_total, i, r->stage_ns[i]);
+        all_ns += r->stage_ns[i];
+    }
+    if (all_ns > 0) tdm_count(b, TDM_METRIC_gpu_stage_iterations_total, 0, 1);
+}
+
 void tdm_sched_tile_count_result(tdm_sched_tile_t *t, const tdm_result_t *r) {
     tdm_block_t *b = t->w.block;
     uint32_t route = tdm_load_relaxed(&r->route);
@@ -59,6 +69,11 @@ void tdm_sched_tile_count_result(tdm_sched_tile_t *t, const tdm_result_t *r) {
                       UINT64_C(1000) * t->clock_max_khz);
     }
     tdm_gauge_set(b, TDM_METRIC_executor_sms, 0, r->sm_cnt);
+    count_stages(b, r);
+    uint64_t vcta = r->vcta_executed[TDM_KIND_PREFILL] + r->vcta_executed[TDM_KIND_DECODE];
+    if (vcta > 0 && r->launch_cnt > 0 && r->slot_cnt > 0)
+        tdm_observe(b, TDM_METRIC_vcta_waves, 0,
+                    ratio_ppm((double)vcta, (double)r->launch_cnt * (double)r->slot_cnt));
     if (r->tile_row)
         tdm_count(b, TDM_METRIC_tile_iterations_total,
                   tdm_series2(TDM_METRIC_tile_iterations_total, shape_of(r->tile_row, r->tile_key),

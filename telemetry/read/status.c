@@ -211,6 +211,31 @@ static void attention(page_t *p) {
     by_label(p, "kv", TDM_METRIC_kv_pages, TDM_SET_KV, 0);
 }
 
+/* A device that does not tell its clock or its energy has null there: a 0
+   would be a claim. */
+static void or_null(page_t *p, const char *key, uint64_t v, uint32_t digits) {
+    if (v)
+        tdm_json_fixed(&p->json, key, v, digits);
+    else
+        tdm_json_raw(&p->json, key, "null");
+}
+
+/* stages: shares of the device's time, of the iterations that were timed by
+   stage; null where none was. */
+static void stages(page_t *p) {
+    static const char *const key[TDM_LABEL_CNT_STAGE] = {
+        "device_attention_share", "device_linear_share", "device_norm_share",
+        "device_sampling_share", "device_copy_share"};
+    uint64_t all_ns = tdm_snapshot_total(p->s, TDM_METRIC_gpu_stage_seconds_total);
+    for (uint32_t i = 0; i < TDM_LABEL_CNT_STAGE; i++) {
+        double ns = (double)value(p, TDM_METRIC_gpu_stage_seconds_total, i);
+        if (all_ns)
+            tdm_json_fixed(&p->json, key[i], (uint64_t)(ns / (double)all_ns * 1e3), 3);
+        else
+            tdm_json_raw(&p->json, key[i], "null");
+    }
+}
+
 /* time_share: where the time of iterations went. */
 static void time_share(page_t *p) {
     uint64_t attention_ns = total(p, TDM_METRIC_attention_seconds_total);
@@ -223,16 +248,8 @@ static void time_share(page_t *p) {
     in_s(p, "sampling_s", sampling_ns);
     in_s(p, "other_s", h.sum - TDM_MIN(h.sum, attention_ns + sampling_ns));
     in_s(p, "colocated_s", value(p, TDM_METRIC_colocated_seconds_total, 0));
+    stages(p);
     close(p);
-}
-
-/* A device that does not tell its clock or its energy has null there: a 0
-   would be a claim. */
-static void or_null(page_t *p, const char *key, uint64_t v, uint32_t digits) {
-    if (v)
-        tdm_json_fixed(&p->json, key, v, digits);
-    else
-        tdm_json_raw(&p->json, key, "null");
 }
 
 /* told writes a metric that a device may not tell, in units of 10^digits

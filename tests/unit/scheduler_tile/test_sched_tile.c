@@ -174,6 +174,10 @@ static int execute(void) {
     result[slot]->overlap_ns = 11;
     result[slot]->tail_ns = 12;
     result[slot]->sm_clock_khz = 1755000;
+    result[slot]->launch_cnt = 5; /* 2 of 4 CTAs: half a wave */
+    result[slot]->slot_cnt = 4;
+    if (plan[slot]->iteration == 2)
+        for (uint32_t i = 0; i < TDM_STAGE_CNT; i++) result[slot]->stage_ns[i] = 100 + i;
     result[slot]->tile_row = 48;
     result[slot]->tile_key = 64;
     now_ns += TDM_NS_PER_MS;
@@ -404,6 +408,13 @@ static void the_block_tells_what_happened(void **state) {
     assert_int_equal(metric(TDM_METRIC_attention_tail_seconds_total, 0), 12 * s->iteration_cnt);
     assert_int_equal(metric(TDM_METRIC_executor_sm_clock_hertz, 0), UINT64_C(1755000000));
     assert_int_equal(metric(TDM_METRIC_executor_sm_clock_max_hertz, 0), UINT64_C(1755000000));
+    assert_int_equal(metric(TDM_METRIC_gpu_stage_iterations_total, 0), 1);
+    for (uint32_t i = 0; i < TDM_STAGE_CNT; i++)
+        assert_int_equal(metric(TDM_METRIC_gpu_stage_seconds_total, i), 100 + i);
+    /* Half a wave each: the second bucket has them all. */
+    assert_int_equal(metric(TDM_METRIC_vcta_waves, 0), 0);
+    const tdm_metric_row_t *waves = &tdm_metric_row[TDM_METRIC_vcta_waves];
+    assert_int_equal(block->word[waves->word_off + 1], s->iteration_cnt);
     uint64_t iterations = 0;
     for (uint32_t r = 0; r < TDM_ROUTE_CNT; r++)
         iterations += metric(TDM_METRIC_iterations_total, r);

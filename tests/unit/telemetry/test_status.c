@@ -96,6 +96,22 @@ static void numbers_are_the_snapshots(void **state) {
     json_decref(doc);
 }
 
+static void stages_have_shares_once_they_were_timed(void **state) {
+    (void)state;
+    (void)tdm_block_init(&block, "test");
+    json_t *doc = status_of(NULL, 0);
+    assert_true(json_is_null(json_object_get(json_object_get(doc, "time"), "device_linear_share")));
+    json_decref(doc);
+    tdm_count(&block, TDM_METRIC_gpu_stage_seconds_total, TDM_LABEL_STAGE_linear, 3000000);
+    tdm_count(&block, TDM_METRIC_gpu_stage_seconds_total, TDM_LABEL_STAGE_attention, 1000000);
+    doc = status_of(NULL, 0);
+    const json_t *time = json_object_get(doc, "time");
+    assert_true(json_number_value(json_object_get(time, "device_linear_share")) == 0.75);
+    assert_true(json_number_value(json_object_get(time, "device_attention_share")) == 0.25);
+    assert_true(json_is_number(json_object_get(time, "device_copy_share")));
+    json_decref(doc);
+}
+
 static void what_the_board_does_not_tell_is_null(void **state) {
     (void)state;
     (void)tdm_block_init(&block, "test");
@@ -217,6 +233,7 @@ int main(void) {
         cmocka_unit_test(an_empty_appliance_has_a_status),
         cmocka_unit_test(numbers_are_the_snapshots),
         cmocka_unit_test(what_the_board_does_not_tell_is_null),
+        cmocka_unit_test(stages_have_shares_once_they_were_timed),
         cmocka_unit_test(a_finding_of_the_window_is_told),
         cmocka_unit_test(counts_begin_where_asked),
         cmocka_unit_test(hostile_facts_stay_strings),
