@@ -42,7 +42,7 @@ typedef struct tdm_result {
     int64_t start_ns;   /* CLOCK_MONOTONIC around the whole iteration */
     int64_t end_ns;
     int64_t attention_ns; /* of it in attention, wall time */
-    int64_t sample_ns;    /* of it in sampling */
+    int64_t sample_ns;    /* of it in sampling; 0: not told, as by a device with a queue */
     uint64_t vcta_planned[TDM_KIND_CNT];
     uint64_t vcta_executed[TDM_KIND_CNT];
     uint64_t vcta_ns[TDM_KIND_CNT]; /* SM-time inside items, by kind */

@@ -7,11 +7,11 @@
      y [rows][out] = x [rows][in] * w [out][in]^T     (+ y where is_add)
 
    x and w bf16, sums float32, y bf16 or float32.  The algorithm of a shape
-   is chosen once and kept: cuBLASLt's own first choice, or the fastest of its
-   first few, the skinny kernel (skinny.h) and the narrow one (narrow.h) where
-   the shape is timed.  It gets a workspace that lives as long as the backend,
-   so captured launches stay valid.  The number of shapes is bounded: callers round `rows` up to
-   tdm_gemm_rows.
+   is chosen once and kept: cuBLASLt's own first choice, or where the shape is
+   timed the narrow kernel (narrow.h) if the device has it, else the fastest of
+   cuBLASLt's first few and the skinny kernel (skinny.h).  It gets a workspace that lives as long as
+   the backend, so captured launches stay valid.  The number of shapes is bounded: callers round
+   `rows` up to tdm_gemm_rows.
 
    One thread at a time; one stream at a time, for the workspace is one. */
 

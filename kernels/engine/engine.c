@@ -161,7 +161,8 @@ static void sample(tdm_engine_t *e, tdm_result_t *result) {
         ops->sample(ctx, e->in + done, cnt, e->drawn);
         for (uint32_t i = 0; i < cnt; i++)
             answer(e, e->wanted[done + i], &e->drawn[i], &result->sample[done + i]);
-        result->sample_ns += tdm_clock_now_ns() - start_ns;
+        /* A device with a queue is waited for here: that is no time of sampling. */
+        if (!ops->finish) result->sample_ns += tdm_clock_now_ns() - start_ns;
         done += cnt;
     }
     result->sample_cnt = e->it.wanted_cnt;

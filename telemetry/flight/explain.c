@@ -136,9 +136,9 @@ static void say_time(page_t *p, const tdm_flight_iteration_t *r) {
     if (r->predicted_ns > 0)
         say(p, ", took %.2f times that", (double)took_ns / (double)r->predicted_ns);
     if (took_ns > 0)
-        say(p, "; attention %.0f %%, sampling %.0f %%",
-            100.0 * (double)r->attention_ns / (double)took_ns,
-            100.0 * (double)r->sample_ns / (double)took_ns);
+        say(p, "; attention %.0f %%", 100.0 * (double)r->attention_ns / (double)took_ns);
+    if (took_ns > 0 && r->sample_ns > 0) /* a GPU does not tell it */
+        say(p, ", sampling %.0f %%", 100.0 * (double)r->sample_ns / (double)took_ns);
     if (r->flags & TDM_FLIGHT_OUTSIDE) say(p, "; the shape lies outside the measured profile");
     say(p, "\nverdict     ");
     if (took_ns <= r->limit_ns)

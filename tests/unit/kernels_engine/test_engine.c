@@ -436,6 +436,8 @@ static void a_device_may_plan_for_itself(void **state) {
     add_slice(0, 0, 2, 1);
     run();
     assert_string_equal(diary, "apply begin embed qkv0 rope0 att out0 ffn0 logits sample finish ");
+    /* Such a device is waited for in `sample`: its wait is no time of sampling. */
+    assert_int_equal(result->sample_ns, 0);
     assert_int_equal(result->route, TDM_ROUTE_SERIAL);
     assert_int_equal(result->reason, TDM_FALLBACK_kernel_error);
     assert_int_equal(result->kv_read_bytes, 44);
