@@ -46,6 +46,7 @@ typedef struct tdm_exec_spec {
     char model[512];    /* as appliance/model takes it */
     uint32_t backend;   /* tdm_exec_backend_t */
     uint32_t poll_mode; /* tdm_poll_mode_t */
+    uint32_t is_sandboxed;
     tdm_backend_config_t config;
 } tdm_exec_spec_t;
 

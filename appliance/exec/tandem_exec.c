@@ -13,6 +13,7 @@
 #include "appliance/base/atomic.h"
 #include "appliance/base/clock.h"
 #include "appliance/base/log.h"
+#include "appliance/exec/sandbox.h"
 #include "appliance/exec/worker.h"
 #include "appliance/model/model.h"
 #ifdef TDM_HAS_CUDA
@@ -129,11 +130,28 @@ static tdm_status_t make_cpu(tdm_channel_t *c, const tdm_exec_spec_t *spec, tdm_
     return tdm_backend_cpu_create(tdm_model_weights(*model), &spec->config, NULL, out, err);
 }
 
+/* enter_sandbox: what a kernel lacks is a warning, what it half does is not
+   lived with. */
+static tdm_status_t enter_sandbox(const char *model, tdm_error_t *err) {
+    tdm_sandbox_t sandbox;
+    tdm_status_t st = tdm_sandbox_enter(model, &sandbox, err);
+    if (st == TDM_OK && !(sandbox.is_files && sandbox.is_calls))
+        tdm_log(TDM_LOG_WARN, "exec", "the executor's sandbox lacks %s: this kernel has it not",
+                sandbox.is_files   ? "seccomp"
+                : sandbox.is_calls ? "Landlock"
+                                   : "Landlock and seccomp");
+    return st;
+}
+
 static int serve(tdm_channel_t *c) {
     tdm_error_t err = {0};
     tdm_model_t *model = NULL; /* of the CPU, whose backend borrows the weights */
     tdm_backend_t *backend = NULL;
     tdm_exec_spec_t spec = c->head->spec;
+    if (spec.is_sandboxed && enter_sandbox(spec.model, &err) != TDM_OK) {
+        tdm_worker_fail(c, &err);
+        return 1;
+    }
     if (spec.backend == TDM_EXEC_BACKEND_CUDA) watch_board(c);
     tdm_status_t st = spec.backend == TDM_EXEC_BACKEND_CPU
                           ? make_cpu(c, &spec, &model, &backend, &err)

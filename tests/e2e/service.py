@@ -161,7 +161,10 @@ def the_sandbox_of_the_unit_is_enough():
             os.kill(pid, signal.SIGHUP)
             a.until(lambda: a.total("tandem_config_revision") == 1)
             with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as f:
-                os.kill(int(f.read().split()[0]), signal.SIGKILL)
+                child = int(f.read().split()[0])
+            with open(f"/proc/{child}/status", encoding="ascii") as f:  # its own sandbox is on: exec.sandbox
+                assert re.search(r"(?m)^Seccomp:\t2$", f.read())
+            os.kill(child, signal.SIGKILL)
             a.until(lambda: a.total("tandem_executor_epoch") == 2, 20)
             a.wait_ready()
             assert a.complete("hello", 8) == want

@@ -138,6 +138,8 @@ def story(c):
     c.call("tandemctl", "wait", "--seconds", "60")
     ask(c)
     c.until(lambda: "tandem: ready, nothing is wrong" in c.said(), 30, "the console hears of no health")
+    log = c.call("journalctl", "--no-pager", "-u", "tandemd.service").stdout
+    assert "executor's sandbox lacks" not in log, log
     say("booted to a token; the console has: tandem: ready, nothing is wrong")
 
     for unit in ("tandemd.service", "tandem-first-boot.service", "tandem-health.service",

@@ -31,6 +31,7 @@ PRIVATE = [
     (r"<jansson", {"api", "config", "control", "ctl", "model", "profile", "setup",
                      "tokenizer"}),
     (r"<n?curses", {"ctl"}),
+    (r"<seccomp", {"exec"}),
     (r"<gnutls/", {"api", "net_quic", "net_client", "setup"}),
 ]
 

@@ -58,6 +58,26 @@ static void auto_takes_the_gpu_where_there_is_one(void **state) {
     assert_int_equal(s.backend, TDM_EXEC_BACKEND_CPU);
 }
 
+static void the_sandbox_is_on_unless_the_driver_is_in_it(void **state) {
+    (void)state;
+    static const struct {
+        const char *set;
+        const tdm_machine_t *machine;
+        uint32_t want;
+    } one[] = {{"exec.sandbox=auto", &without, 1}, {"exec.sandbox=auto", &with_gpu, 0},
+               {"exec.sandbox=on", &with_gpu, 1},  {"exec.sandbox=on", &without, 1},
+               {"exec.sandbox=off", &without, 0},  {"exec.sandbox=off", &with_gpu, 0}};
+    for (size_t i = 0; i < TDM_COUNT_OF(one); i++) {
+        tdm_sizing_t s;
+        tdm_exec_spec_t spec;
+        tdm_error_t err = {0};
+        assert_int_equal(make("auto", one[i].machine, &s, &err), TDM_OK);
+        assert_int_equal(tdm_config_set(&config, one[i].set, &err), TDM_OK);
+        tdm_sizing_spec(&config, &s, &spec);
+        assert_int_equal(spec.is_sandboxed, one[i].want);
+    }
+}
+
 static void a_gpu_that_is_missing_is_named(void **state) {
     (void)state;
     tdm_sizing_t s;
@@ -83,6 +103,7 @@ static void a_gpus_pool_is_what_the_weights_leave(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(auto_takes_the_gpu_where_there_is_one),
+        cmocka_unit_test(the_sandbox_is_on_unless_the_driver_is_in_it),
         cmocka_unit_test(a_gpu_that_is_missing_is_named),
         cmocka_unit_test(a_gpus_pool_is_what_the_weights_leave),
     };

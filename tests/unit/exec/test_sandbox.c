@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Goal: behind tdm_sandbox_enter there is no socket, no program, no signal
+   to another, no file but the model's and the system's own; and what an
+   executor lives on still works.
+   Method: a child enters and tries; its exit status is the number of the
+   first thing that was not as wanted. */
+#include "appliance/exec/sandbox.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+/* cmocka wants the first two above */
+#include <cmocka.h>
+
+static char folder[64], model[96], secret[96], elsewhere[96];
+
+static void put(const char *path) {
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    (void)fputs("GGUF", f);
+    (void)fclose(f);
+}
+
+static int setup(void **state) {
+    (void)state;
+    strcpy(folder, "/tmp/tdm-sandbox-XXXXXX");
+    if (!mkdtemp(folder)) return -1;
+    (void)snprintf(model, sizeof model, "%s/model", folder);
+    (void)snprintf(secret, sizeof secret, "%s/keys", folder);
+    (void)snprintf(elsewhere, sizeof elsewhere, "%s/blob", folder);
+    if (mkdir(model, 0755) != 0) return -1;
+    put(secret);
+    put(elsewhere);
+    char path[160];
+    (void)snprintf(path, sizeof path, "%s/config.json", model);
+    put(path);
+    (void)snprintf(path, sizeof path, "%s/linked.safetensors", model);
+    return symlink("../blob", path);
+}
+
+static int teardown(void **state) {
+    (void)state;
+    char command[128];
+    (void)snprintf(command, sizeof command, "rm -rf '%s'", folder);
+    return system(command);
+}
+
+static tdm_sandbox_t in_force;
+
+/* in_child runs what after entering; 0 is all well. */
+static int in_child(int (*what)(void)) {
+    pid_t pid = fork();
+    if (pid == 0) {
+        tdm_error_t err = {0};
+        if (tdm_sandbox_enter(model, &in_force, &err) != TDM_OK) _exit(99);
+        if (!in_force.is_files || !in_force.is_calls) _exit(77);
+        _exit(what());
+    }
+    int status = 0;
+    assert_true(pid > 0);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    if (WEXITSTATUS(status) == 77) skip(); /* a kernel without Landlock */
+    return WEXITSTATUS(status);
+}
+
+static int fails(int rc, int want) {
+    return rc == -1 && errno == want;
+}
+
+static int opens(const char *path, int flags) {
+    int fd = open(path, flags, 0600);
+    if (fd >= 0) (void)close(fd);
+    return fd >= 0 ? 0 : -1;
+}
+
+static int try_calls(void) {
+    char *const argv[] = {"true", NULL};
+    if (!fails(socket(AF_INET, SOCK_STREAM, 0), EPERM)) return 1;
+    struct sockaddr_un at = {.sun_family = AF_UNIX, .sun_path = "/tmp/none"};
+    int local = socket(AF_UNIX, SOCK_STREAM, 0);
+    if (!fails(connect(local, (struct sockaddr *)&at, sizeof at), EPERM)) return 2;
+    if (!fails(socket(AF_NETLINK, SOCK_RAW, 0), EPERM)) return 8;
+    if (!fails(execv("/usr/bin/true", argv), EPERM)) return 3;
+    if (!fails(kill(getppid(), 0), EPERM)) return 4;
+    if (!fails(kill(-1, 0), EPERM)) return 5;
+    if (kill(getpid(), 0) != 0) return 6;
+    if (prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) != 1) return 7;
+    return 0;
+}
+
+static int try_files(void) {
+    char path[160];
+    if (opens(secret, O_RDONLY) == 0 || errno != EACCES) return 1;
+    if (opens("/etc/passwd", O_RDONLY) == 0) return 2;
+    if (opens("/etc", O_RDONLY | O_DIRECTORY) == 0) return 3;
+    (void)snprintf(path, sizeof path, "%s/new", folder);
+    if (opens(path, O_WRONLY | O_CREAT) == 0) return 4;
+    (void)snprintf(path, sizeof path, "%s/config.json", model);
+    if (opens(path, O_RDONLY) != 0) return 5;
+    if (opens(path, O_WRONLY) == 0) return 6;
+    (void)snprintf(path, sizeof path, "%s/linked.safetensors", model);
+    if (opens(path, O_RDONLY) != 0) return 7;
+    (void)snprintf(path, sizeof path, "/proc/%d/mem", (int)getppid());
+    if (opens(path, O_RDONLY) == 0) return 8;
+    if (unlink(secret) == 0) return 9;
+    return 0;
+}
+
+static void *on_thread(void *arg) {
+    *(int *)arg = fails(socket(AF_INET, SOCK_STREAM, 0), EPERM);
+    return NULL;
+}
+
+static int try_work(void) {
+    pthread_t t;
+    int is_closed = 0, bell = eventfd(0, EFD_CLOEXEC);
+    uint64_t one = 1;
+    void *m = mmap(NULL, 1 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (m == MAP_FAILED || bell < 0) return 1;
+    if (write(bell, &one, sizeof one) != sizeof one) return 2;
+    if (pthread_create(&t, NULL, on_thread, &is_closed) != 0 || pthread_join(t, NULL) != 0)
+        return 3;
+    if (!is_closed) return 4; /* threads that come later are held too */
+    if (opens("/proc/meminfo", O_RDONLY) != 0) return 5;
+    if (opens("/dev/null", O_RDWR) != 0) return 6;
+    if (opens("/proc/self/comm", O_WRONLY) != 0) return 7;
+    return 0;
+}
+
+static void calls_are_refused(void **state) {
+    (void)state;
+    assert_int_equal(in_child(try_calls), 0);
+}
+
+static void files_are_out_of_reach(void **state) {
+    (void)state;
+    assert_int_equal(in_child(try_files), 0);
+    assert_int_equal(access(secret, F_OK), 0);
+}
+
+static void an_executor_can_work(void **state) {
+    (void)state;
+    assert_int_equal(in_child(try_work), 0);
+}
+
+static void a_model_that_is_not_there_is_no_error(void **state) {
+    (void)state;
+    strcpy(model, "dummy:tiny");
+    assert_int_equal(in_child(try_work), 0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(calls_are_refused, setup, teardown),
+        cmocka_unit_test_setup_teardown(files_are_out_of_reach, setup, teardown),
+        cmocka_unit_test_setup_teardown(an_executor_can_work, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_model_that_is_not_there_is_no_error, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
