@@ -5,7 +5,8 @@
 Driven over the browser's own debugging pipe.  Held to: twelve panels in their order at 1280 and
 390 pixels, no error in the console, no request to another host, live update, reconnect, a hostile
 model name that stays text, read-only without a key, drain and a configuration with a reason.
-With FOLDER the pictures are kept there.  Exit 77 where Chromium is not installed."""
+With FOLDER pictures of the page and of each panel are kept there; where BIN_DIR holds programs that
+play a recorded run (gpu/recorded.py prepare), they show that.  Exit 77 where Chromium is not installed."""
 import base64
 import hashlib
 import json
@@ -120,14 +121,24 @@ class Browser:
         self.call("Emulation.setEmulatedMedia",
                   features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}])
 
-    def picture(self, folder, name):
+    def picture(self, folder, name, box=None):
+        """Of the whole page, or of a box [x, y, width, height] of it."""
         if not folder:
             return
         size = self.call("Page.getLayoutMetrics")["cssContentSize"]
+        x, y, width, height = box or (0, 0, size["width"], size["height"])
         data = self.call("Page.captureScreenshot", format="webp", quality=70, captureBeyondViewport=True,
-                         clip={"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1})
+                         clip={"x": x, "y": y, "width": width, "height": height, "scale": 1})
         with open(os.path.join(folder, name + ".webp"), "wb") as f:
             f.write(base64.b64decode(data["data"]))
+
+    def panels(self, folder, suffix):
+        """A picture of each panel, and none of them empty."""
+        boxes = self.js("[...document.querySelectorAll('main section')].map(s => { const r = "
+                        "s.getBoundingClientRect(); return [r.x + scrollX, r.y + scrollY, r.width, r.height]; })")
+        assert len(boxes) == 12 and all(w > 200 and h > 100 for _, _, w, h in boxes), boxes
+        for i, box in enumerate(boxes):
+            self.picture(folder, f"panel-{i + 1:02}-{suffix}", box)
 
 
 def load(a, model, over):
@@ -248,8 +259,10 @@ def main():
                             "return d.some(v => v); }).length") >= 9
                 layout(b, 1280, 900, False)
                 b.picture(folder, "console-1280-light")
+                b.panels(folder, "light")
                 layout(b, 1280, 900, True)
                 b.picture(folder, "console-1280-dark")
+                b.panels(folder, "dark")
                 layout(b, 390, 844, False)
                 b.picture(folder, "console-390")
                 b.size(1280, 900)

@@ -3,7 +3,7 @@
 """tandemctl top in a terminal of ours, under load.  usage: top.py BIN_DIR [FOLDER]
 
 It runs in a pseudo terminal that pyte reads as a screen would: at 80x24 and 160x48, resized under
-way, without colours, with every key.  With FOLDER the screens are kept there as SVG.  Exit 77
+way, without colours, with every key.  With FOLDER the screens are kept there as SVG (BIN_DIR as in console.py).  Exit 77
 where pyte (python3-pyte) is not installed."""
 import fcntl
 import html
