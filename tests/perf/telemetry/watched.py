@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What watching costs iterations.  usage: unshare --net -- watched.py BIN_DIR [PAIRS]
+"""What watching costs iterations.  usage: unshare --net -- watched.py BIN_DIR [PAIRS] [--ledger]
 
 Four streams decode all the time.  Spans of a quarter of a second alternate: nobody looks; /metrics
 is scraped ten times a second; the web console's stream is open and scraped beside it.  Compared are
@@ -14,10 +14,16 @@ import sys
 import threading
 import time
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../e2e"))
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [os.path.join(HERE, ".."), os.path.join(HERE, "../../e2e")]
+import ledger  # noqa: E402
 from appliance import Appliance  # noqa: E402
 
-PAIRS = int(sys.argv[2]) if len(sys.argv) > 2 else 40
+IS_KEPT = "--ledger" in sys.argv
+PAIRS = int(sys.argv[2]) if len(sys.argv) > 2 and sys.argv[2] != "--ledger" else 40
+REGIME = ("dummy:tiny, one SM thread, four streams decode, no data port; quiet machine; ", {
+    "scraped": "/metrics of both sets 10 times a second",
+    "console": "the web console's stream open and scraped beside it"})
 
 
 def median_ms(a, seen):
@@ -68,6 +74,14 @@ def main():
                     diff.append(watched - (before + after) / 2)
                 before = after
             low, middle, high = statistics.quantiles(diff, n=4)
+            if IS_KEPT:
+                ledger.put([ledger.line(
+                    f"telemetry.{how}.iteration_us", round(1e3 * middle, 1), "us", "none to be seen",
+                    REGIME[0] + REGIME[1][how],
+                    f"unshare --net -- tests/perf/telemetry/watched.py BIN {PAIRS} --ledger",
+                    "difference of medians of decode-only iterations against the quiet spans around; middle half "
+                    f"[{1e3 * low:+.1f}, {1e3 * high:+.1f}] of {len(diff)} spans on a median of "
+                    f"{1e3 * statistics.median(quiet):.0f} us")])
             print(f"{how}: {1e3 * middle:+.1f} us [{1e3 * low:+.1f}, {1e3 * high:+.1f}] on "
                   f"{1e3 * statistics.median(quiet):.1f} us, {len(diff)} pairs")
         over.set()
