@@ -79,6 +79,15 @@ def rules(root, name):
     return found
 
 
+def check_incidents(page, rules_text, names):
+    """The page for operators has each alert once, with the severity that the rules give it."""
+    rows = re.findall(r"(?m)^\| \[(\w+)\]\(\.\./monitoring/runbooks/(\w+)\.md\) \| (\w+) \|", page)
+    severity = dict(re.findall(r"alert: (\w+)\n(?:.*\n)*?\s+severity: (\w+)", rules_text))
+    out = [f"incidents.md: {n}" for n in sorted(names ^ {r[0] for r in rows})]
+    out += [f"incidents.md: {a} has another page or severity" for a, b, s in rows if a != b or severity.get(a) != s]
+    return out + (["incidents.md: an alert twice"] if len(rows) != len({r[0] for r in rows}) else [])
+
+
 def check(root):
     out = []
     base = os.path.join(root, "deploy/monitoring")
@@ -103,6 +112,7 @@ def check(root):
             out.append(f"{title}: no test in which it fires, or none in which it does not")
         if title in pages and not read(base, "runbooks", title + ".md").split("\n")[1] == f"# {title}":
             out.append(f"{title}: its page has another title")
+    out += check_incidents(read(root, "deploy/docs/incidents.md"), text, names)
     for page in sorted(pages):
         for link in re.findall(r"\]\(([^)]+)\)", read(base, "runbooks", page + ".md")):
             if not os.path.exists(os.path.join(base, "runbooks", link)):
@@ -154,6 +164,12 @@ def self_test(root):
         out = []
         check_expr(expr, "self", known, label_values, out)
         assert len(out) == finds, (expr, out)
+    rules_text = "- alert: A\n  labels:\n    severity: page\n- alert: B\n  labels:\n    severity: ticket\n"
+    row = "| [{0}](../monitoring/runbooks/{0}.md) | {1} | no | x |\n"
+    good = row.format("A", "page") + row.format("B", "ticket")
+    assert not check_incidents(good, rules_text, {"A", "B"})
+    for page in (row.format("A", "page"), good.replace("ticket", "page"), good + row.format("A", "page")):
+        assert check_incidents(page, rules_text, {"A", "B"}), page
     print("the checks can fail")
 
 
