@@ -53,6 +53,8 @@ typedef struct tdm_result {
     uint64_t attention_flops;       /* model-derived */
     uint64_t overlap_ns;            /* GPU: wall time with both kinds running anywhere */
     uint64_t tail_ns;               /* GPU: SM-time that SMs had nothing left to draw */
+    uint64_t role_switch_cnt;       /* GPU: times that an SM turned to the other kind */
+    uint64_t ring_stall_cnt;        /* GPU: times that an SM's warps waited for keys or values */
     uint32_t sm_clock_khz;          /* GPU: measured inside attention; 0: not measured */
     uint16_t tile_row;              /* of a full prefill tile, tokens x group; 0: no prefill */
     uint16_t tile_key;              /* keys of one step of it */

@@ -189,6 +189,8 @@ static void fill(tdm_result_t *r, const tdm_attn_stats_t *s) {
     r->attention_ns = (int64_t)s->wall_ns;
     r->overlap_ns = s->overlap_ns;
     r->tail_ns = s->tail_ns;
+    r->role_switch_cnt = s->role_switch_cnt;
+    r->ring_stall_cnt = s->ring_stall_cnt;
     r->sm_clock_khz = s->sm_clock_khz;
     if (s->slot_cnt) r->slot_cnt = s->slot_cnt;
     memcpy(r->stage_ns, s->stage_ns, sizeof r->stage_ns);

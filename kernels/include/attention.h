@@ -204,6 +204,8 @@ typedef struct tdm_attn_stats {
     /* What a GPU's log says besides; 0 of the CPU. */
     uint64_t overlap_ns;              /* wall time with both kinds running anywhere */
     uint64_t tail_ns;                 /* SM-time between an SM's last item and the launch's end */
+    uint64_t role_switch_cnt;         /* times that an SM turned to the other kind */
+    uint64_t ring_stall_cnt;          /* times that keys or values were waited for */
     uint32_t sm_clock_khz;            /* of the last launch: cycles over time inside items */
     uint32_t slot_cnt;                /* CTAs of a launch */
     uint64_t stage_ns[TDM_STAGE_CNT]; /* of an iteration that was timed */

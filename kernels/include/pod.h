@@ -158,6 +158,9 @@ typedef struct tdm_pod_config {
     uint32_t decode_warp;         /* warps of a CTA that draw decode items: to measure with */
     uint32_t is_off;              /* the operator wants no fused launches */
     uint32_t variant;             /* the best tdm_pod_variant_t to take; 0: any */
+    uint32_t is_dependent;        /* HOPPER: a launch may begin, and wait, before the kernel before
+                                     it on the stream has ended */
+    uint32_t prefill_row;         /* HOPPER: rows of a prefill tile, 192 or 128: to measure with */
     tdm_pod_state_t state;        /* may change between builds */
 } tdm_pod_config_t;
 
@@ -206,7 +209,8 @@ typedef struct tdm_pod_head {
     uint32_t policy;              /* tdm_ticket_policy_t (kernels/ticket) */
     uint32_t share[TDM_KIND_CNT]; /* of CTAs, under the sticky policy */
     uint32_t decode_warp;         /* warps of a CTA that draw decode items, sticky; 0: all */
-    uint32_t reserved[2];
+    uint32_t decode_row;          /* packed rows of the tallest decode item */
+    uint32_t reserved;
 } tdm_pod_head_t;
 
 /* The route that leaves it to the planner: fused, unless another is
@@ -292,6 +296,8 @@ typedef struct tdm_pod_span {
 typedef struct tdm_pod_counters {
     uint64_t vcta_executed[TDM_KIND_CNT];
     uint64_t merge_cnt;           /* merges folded */
+    uint64_t ring_stall_cnt;      /* HOPPER: times that a prefill warpgroup or a decode warp found
+                                     the keys or values that it needed next not there yet */
     uint64_t sm_ns[TDM_KIND_CNT]; /* SM-time inside items: CTA time / CTAs per SM */
     uint64_t colocated_ns;        /* SM-time with both kinds resident on the SM */
     uint64_t overlap_ns;          /* time with both kinds running anywhere */

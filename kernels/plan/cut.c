@@ -83,14 +83,14 @@ void tdm_pod_survey(work_t *w) {
     uint32_t nhead = w->config->shape.nhead_kv;
     tile_sum_t sum = {0, 0, 0};
     for (uint32_t s = w->begin[TDM_KIND_PREFILL]; s < w->end[TDM_KIND_PREFILL]; s++) {
-        for (tile_t t = {0}; tdm_pod_tile_next(w, &w->seq[s], &t);) {
+        for (tile_t t = {0}; tdm_pod_tile_next(w, TDM_KIND_PREFILL, &w->seq[s], &t);) {
             sum.tile_cnt += nhead;
             sum.block_cnt += (uint64_t)t.block_cnt * nhead;
             sum.block_max = TDM_MAX(sum.block_max, t.block_cnt);
         }
     }
     w->sum = sum;
-    survey_decode(w);
+    if (w->plan->variant != TDM_POD_VARIANT_HOPPER) survey_decode(w); /* has its own cuts */
 }
 
 /* --- decode --------------------------------------------------------- */
@@ -149,7 +149,8 @@ uint32_t tdm_pod_decode_cut(const work_t *w, uint32_t route, float *us_out) {
 
 /* Time of one key block of a tile when prefill has all slots. */
 static float block_us(const work_t *w) {
-    float flop = 4.0f * (float)(w->tile_row * KEY_BLOCK * w->config->shape.head_dim);
+    float flop =
+        4.0f * (float)(w->tile_row[TDM_KIND_PREFILL] * KEY_BLOCK * w->config->shape.head_dim);
     return flop * (float)w->plan->grid / w->config->gpu.mma_tflops * 1e-6f;
 }
 

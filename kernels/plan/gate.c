@@ -99,7 +99,6 @@ static uint32_t plain_gate(const tdm_pod_config_t *c) {
 static uint32_t hopper_gate(const tdm_pod_config_t *c) {
     uint32_t reason = c->gpu.arch == 90 ? TDM_REASON_NONE : (uint32_t)TDM_FALLBACK_arch;
     reason = first_of(reason, portable_shape(&c->shape));
-    if (group_of(&c->shape) > TDM_HOPPER_GROUP) reason = first_of(reason, TDM_FALLBACK_group_size);
     int is_room = fit_of(&c->gpu, TDM_HOPPER_SMEM) && c->gpu.reg_sm >= 65536u;
     return is_room ? reason : first_of(reason, TDM_FALLBACK_smem_limit);
 }

@@ -37,34 +37,37 @@ typedef struct game {
     uint32_t left[2]; /* items not begun: whole, pieces */
     float cost[2];
     uint32_t decode_sm;
-    float decode_mb; /* bytes left */
-    float decode_us; /* up to when they are counted */
+    float decode_rate; /* MB a microsecond that these draw, */
+    float decode_slow; /* and microseconds a MB */
+    float decode_mb;   /* bytes left */
+    float decode_us;   /* up to when they are counted */
     float end;
 } game_t;
 
-/* MB a microsecond of n SMs: GB/s / 1000. */
-static float decode_rate(const tdm_hopper_sum_t *s, uint32_t n) {
-    float at = (float)n * 11.0f / (float)s->sm_cnt;
-    uint32_t i = (uint32_t)at;
-    if (i >= 11) return (float)rate_gbs[11] * 1e-3f;
-    float part = at - (float)i;
-    return ((float)rate_gbs[i] + part * (float)(rate_gbs[i + 1] - rate_gbs[i])) * 1e-3f;
+/* n SMs decode from now on: their rate, GB/s / 1000. */
+static void decode_take(game_t *g, uint32_t n) {
+    float at = (float)n * 11.0f / (float)g->sum->sm_cnt;
+    uint32_t i = TDM_MIN((uint32_t)at, 10u);
+    float part = TDM_MIN(at - (float)i, 1.0f);
+    g->decode_sm = n;
+    g->decode_rate = ((float)rate_gbs[i] + part * (float)(rate_gbs[i + 1] - rate_gbs[i])) * 1e-3f;
+    g->decode_slow = n ? 1.0f / g->decode_rate : 1e30f;
 }
 
 /* When decode ends if nothing joins it; far away if nobody works on it. */
 static float decode_end(const game_t *g) {
     if (g->decode_mb <= 0.0f) return g->decode_us;
     if (g->decode_sm == 0) return 1e30f;
-    return g->decode_us + g->decode_mb / decode_rate(g->sum, g->decode_sm);
+    return g->decode_us + g->decode_mb * g->decode_slow;
 }
 
 /* n SMs begin with decode at time us, before decode_end. */
 static void decode_join(game_t *g, float us, uint32_t n) {
     if (us > g->decode_us) {
-        g->decode_mb -= (us - g->decode_us) * decode_rate(g->sum, g->decode_sm);
+        g->decode_mb -= (us - g->decode_us) * g->decode_rate;
         g->decode_us = us;
     }
-    g->decode_sm += n;
+    decode_take(g, g->decode_sm + n);
 }
 
 static void prefill_add(game_t *g, float us, uint32_t n) {
@@ -108,7 +111,8 @@ static void play(game_t *g, batch_t b) {
 
 /* The whole launch, prefill items taking `slow` times as long as foreseen. */
 static float play_launch(const tdm_hopper_sum_t *s, const tdm_hopper_cut_t *c, float slow) {
-    game_t g = {.sum = s, .decode_sm = c->share[TDM_KIND_DECODE]};
+    game_t g = {.sum = s};
+    decode_take(&g, c->share[TDM_KIND_DECODE]);
     uint32_t rest = s->tile_cnt - c->whole_cnt;
     float tile = s->tile_cnt ? (float)s->block_cnt / (float)s->tile_cnt : 0.0f;
     float piece = c->span ? (tile + (float)c->span - 1.0f) / (float)c->span : 1.0f;
@@ -249,15 +253,49 @@ void tdm_hopper_choose(const tdm_hopper_sum_t *s, tdm_hopper_cut_t *out) {
 
 /* --- a plan's sums in, its cut out --------------------------------------- */
 
+/* Of more query heads of a KV head than a decode item has columns keys are read
+   twice: decode takes 1.6 times as long as the portable one, prefill half as
+   long (measured with groups of 12 and 16).  A config that insists on the
+   variant gets it. */
+#define TWICE_PREFILL 1.2f
+
+int tdm_pod_hopper_is_slow(const work_t *w) {
+    const tdm_pod_plan_t *p = w->plan;
+    if (p->variant != TDM_POD_VARIANT_HOPPER || w->group <= TDM_HOPPER_DECODE_ROW) return 0;
+    if (w->config->variant == TDM_POD_VARIANT_HOPPER) return 0;
+    if (tdm_pod_variant_gate(w->config, TDM_POD_VARIANT_PORTABLE)) return 0;
+    for (uint32_t s = w->begin[TDM_KIND_DECODE]; s < w->end[TDM_KIND_DECODE]; s++) {
+        if (w->seq[s].cnt > 1) return 0; /* they know decodes of one token alone */
+    }
+    return p->pred_us[TDM_KIND_PREFILL] < TWICE_PREFILL * p->pred_us[TDM_KIND_DECODE];
+}
+
+/* Short tiles where nothing decodes and all of them begin at once: 4K/512 of 8
+   KV heads took 66 us, and in 88 tall ones 73; everywhere else tall ones, which
+   share each block of keys among three warpgroups, are 4 to 12 % faster. */
+uint32_t tdm_pod_hopper_row(const work_t *w) {
+    const tdm_pod_config_t *c = w->config;
+    if (c->prefill_row) {
+        return c->prefill_row == TDM_HOPPER_ROW_SHORT ? TDM_HOPPER_ROW_SHORT : TDM_HOPPER_ROW;
+    }
+    if (w->begin[TDM_KIND_DECODE] < w->end[TDM_KIND_DECODE]) return TDM_HOPPER_ROW;
+    uint64_t tile = 0;
+    for (uint32_t s = w->begin[TDM_KIND_PREFILL]; s < w->end[TDM_KIND_PREFILL]; s++) {
+        uint64_t row = (uint64_t)w->seq[s].cnt * w->group;
+        tile += (row + TDM_HOPPER_ROW_SHORT - 1) / TDM_HOPPER_ROW_SHORT * c->shape.nhead_kv;
+    }
+    return tile <= c->gpu.sm_cnt ? TDM_HOPPER_ROW_SHORT : TDM_HOPPER_ROW;
+}
+
 /* The first whole_cnt tiles, as a sequence and a row. */
 static void mark_whole(work_t *w, uint32_t whole_cnt) {
     w->whole_seq = w->begin[TDM_KIND_PREFILL];
     w->whole_row = 0;
     while (whole_cnt && w->whole_seq < w->end[TDM_KIND_PREFILL]) {
         uint32_t row = w->seq[w->whole_seq].cnt * w->group;
-        uint32_t tile = (row + w->tile_row - 1) / w->tile_row;
+        uint32_t tile = (row + w->tile_row[TDM_KIND_PREFILL] - 1) / w->tile_row[TDM_KIND_PREFILL];
         if (tile > whole_cnt) {
-            w->whole_row = whole_cnt * w->tile_row;
+            w->whole_row = whole_cnt * w->tile_row[TDM_KIND_PREFILL];
             return;
         }
         whole_cnt -= tile;

@@ -19,12 +19,13 @@
 
 TDM_BEGIN_DECLS
 
-#define TDM_HOPPER_ROW 192u /* packed rows of a prefill tile */
-#define TDM_HOPPER_KEY 80u  /* keys of one step of it, as the kernel's HOP_KEY */
+#define TDM_HOPPER_ROW       192u /* packed rows of a prefill tile */
+#define TDM_HOPPER_ROW_SHORT 128u /* of one of two warpgroups; the third lets keys pass */
+#define TDM_HOPPER_KEY       80u  /* keys of one step of it, as the kernel's HOP_KEY */
 /* Floats of a prefill tile's partials: it is as tall whatever it holds, and
    each of its four lanes a row keeps the maximum and the sum. */
 #define TDM_HOPPER_PART(head_dim) (TDM_HOPPER_ROW * ((uint64_t)(head_dim) + 8))
-#define TDM_HOPPER_GROUP          8u /* most query heads of a KV head */
+#define TDM_HOPPER_DECODE_ROW     8u /* packed rows of a decode item, columns of its MMA */
 #define TDM_HOPPER_SMEM           231424u
 /* Most keys and most pages of a decode item; the kernel keeps its page numbers
    in shared memory (HOP_PAGE_MAX). */

@@ -26,19 +26,6 @@ uint64_t tdm_pod_blob_max(const tdm_pod_config_t *c) {
            (uint64_t)c->item_max * sizeof(tdm_pod_item_t) + 256;
 }
 
-int tdm_pod_tile_next(const work_t *w, const tdm_attn_seq_t *s, tile_t *t) {
-    uint32_t row_all = s->cnt * w->group;
-    t->row += t->row_cnt;
-    if (t->row >= row_all) return 0;
-    t->row_cnt = TDM_MIN(w->tile_row, row_all - t->row);
-    uint32_t end = t->row + t->row_cnt;
-    uint32_t last = end == row_all ? s->cnt - 1 : (end - 1) / w->group;
-    int64_t kv = (int64_t)s->kv_cnt - s->cnt + last + 1;
-    t->kv_cnt = kv > 0 ? (uint32_t)kv : 0;
-    t->block_cnt = (t->kv_cnt + KEY_BLOCK - 1) / KEY_BLOCK;
-    return 1;
-}
-
 /* --- two passes: count, then place ---------------------------------- */
 
 static uint64_t part_floats(const work_t *w, uint32_t kind, uint32_t row_cnt, uint32_t split_cnt) {
@@ -101,7 +88,7 @@ static int measure(work_t *w, uint32_t kind) {
     memset(bucket, 0, sizeof w->bucket[kind]);
     w->cost_max[kind] = 0;
     for (uint32_t s = w->begin[kind]; s < w->end[kind]; s++) {
-        for (tile_t t = {0}; tdm_pod_tile_next(w, &w->seq[s], &t);) {
+        for (tile_t t = {0}; tdm_pod_tile_next(w, kind, &w->seq[s], &t);) {
             cut_t cut = cut_of(w, kind, magic, s, &t);
             uint32_t most = cut.full ? cut.span : cut.rest;
             if (is_by_head(w, kind, &cut)) {
@@ -178,7 +165,7 @@ static void place_whole(work_t *w, uint32_t s, uint32_t cnt) {
     uint32_t *off = &w->bucket[TDM_KIND_PREFILL][whole_cost(w, s)];
     tdm_pod_item_t *item = w->item[TDM_KIND_PREFILL] + *off + cnt;
     *off += cnt * nhead;
-    for (tile_t t = {0}; cnt-- && tdm_pod_tile_next(w, &w->seq[s], &t);) {
+    for (tile_t t = {0}; cnt-- && tdm_pod_tile_next(w, TDM_KIND_PREFILL, &w->seq[s], &t);) {
         half_t rows = {s, t.row, t.row_cnt, 0};
         half_t keys = {0, t.kv_cnt, TDM_POD_NO_MERGE, 0};
         item--;
@@ -216,7 +203,7 @@ static void place_tiles(work_t *w, uint32_t kind, uint64_t magic, uint32_t s) {
     uint32_t first = w->merge_cnt;
     uint32_t most = 1;
     uint32_t whole = 0; /* by head, and the first of their sequence */
-    for (tile_t t = {0}; tdm_pod_tile_next(w, &w->seq[s], &t);) {
+    for (tile_t t = {0}; tdm_pod_tile_next(w, kind, &w->seq[s], &t);) {
         cut_t cut = cut_of(w, kind, magic, s, &t);
         most = TDM_MAX(most, cut.piece);
         (void)place_merges(w, kind, &t, &cut);
@@ -225,7 +212,7 @@ static void place_tiles(work_t *w, uint32_t kind, uint64_t magic, uint32_t s) {
     if (whole) place_whole(w, s, whole);
     for (uint32_t i = 0; i < most; i++) {
         uint32_t merge = first;
-        for (tile_t t = {0}; tdm_pod_tile_next(w, &w->seq[s], &t);) {
+        for (tile_t t = {0}; tdm_pod_tile_next(w, kind, &w->seq[s], &t);) {
             cut_t cut = cut_of(w, kind, magic, s, &t);
             int is_cut = cut.piece > 1;
             if (i < cut.piece && !is_by_head(w, kind, &cut)) {
@@ -238,12 +225,12 @@ static void place_tiles(work_t *w, uint32_t kind, uint64_t magic, uint32_t s) {
 
 static void place(work_t *w, uint32_t kind) {
     uint64_t magic = magic_of(w->span[kind]);
-    int is_one = kind == TDM_KIND_DECODE && w->group <= w->tile_row; /* tile a sequence */
     for (uint32_t s = w->begin[kind]; s < w->end[kind]; s++) {
         tile_t t = {0};
-        if (!is_one) {
+        int is_one = w->seq[s].cnt * w->group <= w->tile_row[kind]; /* tile a sequence */
+        if (kind == TDM_KIND_PREFILL || !is_one) {
             place_tiles(w, kind, magic, s);
-        } else if (tdm_pod_tile_next(w, &w->seq[s], &t)) {
+        } else if (tdm_pod_tile_next(w, kind, &w->seq[s], &t)) {
             cut_t cut = cut_of(w, kind, magic, s, &t);
             uint32_t merge = place_merges(w, kind, &t, &cut);
             place_pieces(w, kind, s, &t, &cut, merge, 0, cut.piece);
@@ -301,6 +288,16 @@ static void count_work(work_t *w) {
     }
 }
 
+/* Query tokens of the decode that has most of them: more than one where drafts
+   are verified, which the portable kernels do not take. */
+static uint32_t decode_tok(const work_t *w) {
+    uint32_t most = 0;
+    for (uint32_t s = w->begin[TDM_KIND_DECODE]; s < w->end[TDM_KIND_DECODE]; s++) {
+        most = TDM_MAX(most, w->seq[s].cnt);
+    }
+    return most;
+}
+
 /* The first reason that the sequences give; turns *variant to one that
    takes them. */
 static uint32_t seq_gate(const work_t *w, uint32_t prefill_cnt, uint32_t decode_cnt,
@@ -317,6 +314,10 @@ static uint32_t seq_gate(const work_t *w, uint32_t prefill_cnt, uint32_t decode_
         *variant = TDM_POD_VARIANT_NONE;
     } else if (longest > TDM_CONTEXT_MAX) {
         *variant = is_plain ? TDM_POD_VARIANT_PLAIN : TDM_POD_VARIANT_NONE;
+    }
+    if (*variant == TDM_POD_VARIANT_PORTABLE && decode_tok(w) > 1) {
+        *variant = is_plain ? TDM_POD_VARIANT_PLAIN : TDM_POD_VARIANT_NONE;
+        return TDM_FALLBACK_feature;
     }
     if (longest > TDM_CONTEXT_MAX) return TDM_FALLBACK_context_limit;
     return *variant ? (uint32_t)TDM_REASON_NONE : (uint32_t)TDM_FALLBACK_chunk_limit;
@@ -352,14 +353,15 @@ static void choose_tile(work_t *w) {
         p->tile = TDM_POD_TILE_CNT;
         p->cta_sm = 1;
         p->smem_sz = TDM_HOPPER_SMEM;
-        p->tile_row = TDM_HOPPER_ROW;
+        p->tile_row = tdm_pod_hopper_row(w);
     } else {
         choose_portable_tile(w);
     }
     p->grid = p->cta_sm * c->gpu.sm_cnt;
     /* A CTA that is done makes room for one of the other kind. */
     if (p->variant == TDM_POD_VARIANT_HOPPER) p->grid *= 2;
-    w->tile_row = p->tile_row;
+    w->tile_row[TDM_KIND_PREFILL] = w->tile_row[TDM_KIND_DECODE] = p->tile_row;
+    if (p->variant == TDM_POD_VARIANT_HOPPER) w->tile_row[TDM_KIND_DECODE] = TDM_HOPPER_DECODE_ROW;
 }
 
 static uint64_t hash_step(uint64_t h, uint64_t v) {
@@ -398,6 +400,12 @@ static uint32_t policy_of(uint32_t policy) {
     }
 }
 
+/* Rows of the tallest decode tile. */
+static uint32_t decode_row(const work_t *w) {
+    uint64_t row = (uint64_t)TDM_MAX(decode_tok(w), 1u) * w->group;
+    return (uint32_t)TDM_MIN(row, w->tile_row[TDM_KIND_DECODE]);
+}
+
 /* Carves the blob; its pieces stand in the order of tdm_pod_head_t. */
 static void lay_out(work_t *w, uint32_t seq_cnt, uint8_t *blob) {
     tdm_pod_plan_t *p = w->plan;
@@ -407,7 +415,8 @@ static void lay_out(work_t *w, uint32_t seq_cnt, uint8_t *blob) {
                              .seq_cnt = seq_cnt,
                              .group = w->group,
                              .policy = policy_of(w->config->policy),
-                             .decode_warp = w->config->decode_warp};
+                             .decode_warp = w->config->decode_warp,
+                             .decode_row = decode_row(w)};
     int is_hopper = p->variant == TDM_POD_VARIANT_HOPPER;
     int is_even = !w->config->share[TDM_KIND_PREFILL] && !w->config->share[TDM_KIND_DECODE];
     for (uint32_t kind = 0; kind < TDM_KIND_CNT; kind++) {
@@ -499,13 +508,14 @@ void tdm_pod_plan_build(const tdm_pod_config_t *config, const tdm_attn_seq_t *se
 
     w.group = config->shape.nhead_q / config->shape.nhead_kv;
     count_work(&w);
+    if (tdm_pod_hopper_is_slow(&w)) plan->variant = TDM_POD_VARIANT_PORTABLE;
     survey(&w);
     int is_auto = route == TDM_POD_ROUTE_AUTO;
     int is_hybrid = prefill_cnt && decode_cnt;
     if (is_auto)
         route = is_hybrid && !plan->reason ? tdm_pod_choose(&w) : (uint32_t)TDM_ROUTE_FUSED;
     int is_fine = size_items(&w, route_of(&w, route));
-    if (!is_fine && plan->variant == TDM_POD_VARIANT_HOPPER &&
+    if (!is_fine && plan->variant == TDM_POD_VARIANT_HOPPER && decode_tok(&w) <= 1 &&
         !tdm_pod_variant_gate(config, TDM_POD_VARIANT_PORTABLE)) {
         /* Its items must be short; the portable ones may be whole. */
         plan->variant = TDM_POD_VARIANT_PORTABLE;

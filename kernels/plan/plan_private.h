@@ -33,10 +33,10 @@ typedef struct work {
     uint32_t begin[TDM_KIND_CNT];
     uint32_t end[TDM_KIND_CNT];
     uint32_t group;
-    uint32_t tile_row;
-    uint32_t span[TDM_KIND_CNT]; /* blocks of a full item */
-    uint32_t whole_seq;          /* prefill tiles before this sequence stay whole */
-    uint32_t whole_row;          /* and so do its own before this row */
+    uint32_t tile_row[TDM_KIND_CNT]; /* packed rows of a full tile */
+    uint32_t span[TDM_KIND_CNT];     /* blocks of a full item */
+    uint32_t whole_seq;              /* prefill tiles before this sequence stay whole */
+    uint32_t whole_row;              /* and so do its own before this row */
     uint32_t cost_max[TDM_KIND_CNT];
     uint32_t bucket[TDM_KIND_CNT][COST_MAX + 1]; /* counting sort: next index of a cost */
     tdm_pod_item_t *item[TDM_KIND_CNT];
@@ -58,9 +58,21 @@ typedef struct tile {
     uint32_t block_cnt;
 } tile_t;
 
-/* tdm_pod_tile_next stores the tile of a sequence behind *t, which starts as
-   zeros; 0 at its end. */
-int tdm_pod_tile_next(const work_t *w, const tdm_attn_seq_t *s, tile_t *t);
+/* tdm_pod_tile_next stores the tile of a sequence of a kind behind *t, which
+   starts as zeros; 0 at its end. */
+static inline int tdm_pod_tile_next(const work_t *w, uint32_t kind, const tdm_attn_seq_t *s,
+                                    tile_t *t) {
+    uint32_t row_all = s->cnt * w->group;
+    t->row += t->row_cnt;
+    if (t->row >= row_all) return 0;
+    t->row_cnt = TDM_MIN(w->tile_row[kind], row_all - t->row);
+    uint32_t end = t->row + t->row_cnt;
+    uint32_t last = end == row_all ? s->cnt - 1 : (end - 1) / w->group;
+    int64_t kv = (int64_t)s->kv_cnt - s->cnt + last + 1;
+    t->kv_cnt = kv > 0 ? (uint32_t)kv : 0;
+    t->block_cnt = (t->kv_cnt + KEY_BLOCK - 1) / KEY_BLOCK;
+    return 1;
+}
 
 /* tdm_pod_survey counts what the cuts and the choice of a route go by. */
 void tdm_pod_survey(work_t *w);
@@ -73,6 +85,13 @@ uint32_t tdm_pod_decode_cut(const work_t *w, uint32_t route, float *us_out);
    unless NULL, is the time of all: alone on a serial route, else until both
    halves are done beside decode that takes decode_us alone. */
 uint32_t tdm_pod_prefill_cut(const work_t *w, uint32_t route, float decode_us, float *us_out);
+
+/* tdm_pod_hopper_is_slow: the portable kernels are there and do this batch of
+   a Hopper plan faster. */
+int tdm_pod_hopper_is_slow(const work_t *w);
+
+/* tdm_pod_hopper_row: packed rows of a prefill tile. */
+uint32_t tdm_pod_hopper_row(const work_t *w);
 
 /* tdm_pod_hopper_survey finds the cuts of a Hopper plan, and the predicted
    times of a hybrid batch. */

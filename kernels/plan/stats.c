@@ -35,6 +35,8 @@ int tdm_pod_stats_add(const tdm_pod_plan_t *p, const tdm_pod_counters_t *c, uint
     /* tail = 1 - mean(end of SM) / wall, over the SMs that ran anything. */
     double tail = (double)c->tail * (double)c->wall_ns * (double)c->sm_used;
     if (tail > 0.0) s->tail_ns += n * (uint64_t)tail;
+    s->role_switch_cnt += n * c->switch_cnt;
+    s->ring_stall_cnt += c->ring_stall_cnt;
     if (c->clock_ghz > 0.0f) s->sm_clock_khz = (uint32_t)((double)c->clock_ghz * 1e6 + 0.5);
     return is_exact;
 }

@@ -6,8 +6,9 @@
    (tdm_attn_stats_t, then tdm_result_t, then telemetry/block/metrics.def):
 
      plan      -> vcta_planned  split_cnt  kv_read_bytes  flops  tile_row  tile_key
-     counters  -> vcta_executed  merge_cnt (partials folded)
+     counters  -> vcta_executed  merge_cnt (partials folded)  ring_stall_cnt
      log       -> vcta_ns  colocated_ns  overlap_ns  tail_ns  wall_ns  sm_clock_khz
+                  role_switch_cnt
 
    An engine launches one plan once for each layer and reads once.  Counts
    are of all launches; the log is of the last one, so times are that

@@ -76,4 +76,27 @@ __device__ __forceinline__ void ptx_mbarrier_wait(uint32_t bar, uint32_t parity)
                  : "memory");
 }
 
+// The same, and one more in *stall where the phase had not ended when asked.
+// Where it had, this costs no instruction more.
+__device__ __forceinline__ void ptx_mbarrier_wait_counted(uint32_t bar, uint32_t parity,
+                                                          uint32_t *stall) {
+    ptx_mbarrier_late();
+    asm volatile("{\n.reg .pred p;\n.reg .u32 n;\n"
+                 "mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+                 "@p bra DONE_%=;\n"
+                 "add.u32 %0, %0, 1;\n"
+                 "mov.u32 n, 0;\n"
+                 "TRY_%=:\n"
+                 "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2, %4;\n"
+                 "@p bra DONE_%=;\n"
+                 "add.u32 n, n, 1;\n"
+                 "setp.eq.u32 p, n, %3;\n"
+                 "@p trap;\n"
+                 "bra TRY_%=;\n"
+                 "DONE_%=:\n}"
+                 : "+r"(*stall)
+                 : "r"(bar), "r"(parity), "n"(PTX_MBARRIER_TRY_MAX), "r"(PTX_MBARRIER_SLEEP_NS)
+                 : "memory");
+}
+
 #endif // TDM_KERNELS_PTX_MBARRIER_CUH

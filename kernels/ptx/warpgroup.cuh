@@ -24,4 +24,9 @@ template <int CNT> __device__ __forceinline__ void ptx_bar_sync_at(uint32_t id) 
     asm volatile("bar.sync %0, %1;" ::"r"(id), "n"(CNT) : "memory");
 }
 
+// Barrier ID of cnt threads, a number known at run time only.
+template <int ID> __device__ __forceinline__ void ptx_bar_sync_of(uint32_t cnt) {
+    asm volatile("bar.sync %0, %1;" ::"n"(ID), "r"(cnt) : "memory");
+}
+
 #endif // TDM_KERNELS_PTX_WARPGROUP_CUH

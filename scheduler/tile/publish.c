@@ -62,6 +62,8 @@ void tdm_sched_tile_count_result(tdm_sched_tile_t *t, const tdm_result_t *r) {
     tdm_count(b, TDM_METRIC_attention_flops_total, 0, r->attention_flops);
     tdm_count(b, TDM_METRIC_attention_overlap_seconds_total, 0, r->overlap_ns);
     tdm_count(b, TDM_METRIC_attention_tail_seconds_total, 0, r->tail_ns);
+    tdm_count(b, TDM_METRIC_attention_role_switches_total, 0, r->role_switch_cnt);
+    tdm_count(b, TDM_METRIC_attention_ring_stalls_total, 0, r->ring_stall_cnt);
     if (r->sm_clock_khz) {
         t->clock_max_khz = TDM_MAX(t->clock_max_khz, r->sm_clock_khz);
         tdm_gauge_set(b, TDM_METRIC_executor_sm_clock_hertz, 0, UINT64_C(1000) * r->sm_clock_khz);

@@ -27,18 +27,22 @@ typedef struct hop_args {
     pod_args_t pod;
     tdm_ticket_line_t *begun; // CTAs that have begun; and << 16 those that began as decode
     uint32_t step_tok;        // keys of a box of k_step: STEP, or a page
+    uint64_t decode_l2;       // hint for what decode reads
 } hop_args_t;
 
 // One decode item on its way through a CTA.
 typedef struct hop_slot {
     uint32_t index; // of the item, or TDM_TICKET_NONE: no more
     uint32_t step_cnt;
-    uint32_t first_warp; // the warp of step 0; step s is done by warp first_warp + s
+    uint16_t first_warp; // the warp of step 0; step s is done by warp first_warp + s
+    uint16_t row_cnt;    // packed rows
     uint32_t tok;        // kv_begin
     uint32_t kv_end;
+    uint32_t seen; // keys that its first row sees, kv_end at most; of one token kv_end
+    int32_t past;  // position of the sequence's first query token, plus one; may be negative
+    uint32_t row;  // first packed row
     uint32_t head_kv;
     uint32_t cycle; // clock when the first step began
-    uint32_t reserved;
     uint64_t ns;
 } hop_slot_t;
 

@@ -11,15 +11,17 @@
 //   K and V of a step lie in the warp's own ring; as soon as its lanes are
 //   done with K, K of the warp's next step is asked for, then V likewise.
 //
-// Keys are the rows of the MMA and query heads its columns, eight at most:
-//   S^T[16 keys][8 heads] = K Q^T,  O^T[16 dims][8 heads] += V^T P^T
+// Keys are the rows of the MMA and packed query rows its columns, eight at
+// most, so a decode of more (groups of 9 to 16, several tokens) is several
+// items, neighbours in the list, that find each other's keys in L2:
+//   S^T[16 keys][8 rows] = K Q^T,  O^T[16 dims][8 rows] += V^T P^T
 
 #include "kernels/attention/hopper/control.cuh"
 #include "kernels/attention/portable/merge.cuh"
 #include "kernels/ptx/mma.cuh"
 #include "kernels/ptx/shared.cuh"
 
-// This lane's part of a class: heads 2 t and 2 t + 1, t = lane % 4.
+// This lane's part of a class: columns 2 t and 2 t + 1, t = lane % 4.
 template <class TR> struct decode_sums {
     float o[TR::DIM / 16][4];
     float m[2];
@@ -50,7 +52,7 @@ template <class TR> struct hop_ring {
             uint32_t row = page * a.pod.nhead_kv + slot.head_kv;
             for (uint32_t h = 0; h < TR::HALF; h += box == TR::STEP ? TR::HALF : 1) {
                 ptx_tma_load_4d(at + which * HOP_STEP_SZ + h * TR::STEP_HALF_SZ + r * 128, map, bar,
-                                0, (tok + r) & page_mask, h, row, PTX_L2_EVICT_FIRST);
+                                0, (tok + r) & page_mask, h, row, a.decode_l2);
             }
         }
     }
@@ -118,20 +120,21 @@ static __device__ __forceinline__ void hop_decode_values(float (&o)[TR::DIM / 16
 }
 
 // Scores to weights, as operands; earlier sums are brought to the new
-// maximum.  left: keys of the step.
+// maximum.  left: keys of the step, of which every column sees `seen`, and
+// this lane's columns do not see the last lack[].
 template <class TR>
-static __device__ __forceinline__ void hop_decode_softmax(decode_sums<TR> &w,
-                                                          float (&s)[TR::STEP / 16][4],
-                                                          uint32_t (&rP)[TR::STEP / 16][2],
-                                                          uint32_t left, float scale_lg2) {
+static __device__ __forceinline__ void hop_decode_softmax(
+    decode_sums<TR> &w, float (&s)[TR::STEP / 16][4], uint32_t (&rP)[TR::STEP / 16][2],
+    int32_t left, int32_t seen, const int32_t (&lack)[2], float scale_lg2) {
     constexpr int MT = TR::STEP / 16;
     const uint32_t lane = threadIdx.x % 32;
-    if (left < TR::STEP) {
+    if (seen < TR::STEP) {
+        const int32_t key = static_cast<int32_t>(lane / 4);
 #pragma unroll
         for (int a = 0; a < MT; a++) {
 #pragma unroll
             for (int c = 0; c < 4; c++) {
-                if (a * 16 + lane / 4 + c / 2 * 8 >= left) s[a][c] = -CUDART_INF_F;
+                if (a * 16 + key + c / 2 * 8 >= left - lack[c % 2]) s[a][c] = -CUDART_INF_F;
             }
         }
     }
@@ -195,12 +198,26 @@ static __device__ __forceinline__ void hop_decode_clear(uint32_t sV, uint32_t le
     __syncwarp();
 }
 
-// Query heads as B operands; those past the group repeat its last.
+// Of a step that some column does not see whole: a token whose V is not
+// finite gets V zero and K NaN (prefill's hop_heal has the reason).
+template <class TR>
+static __device__ __forceinline__ void hop_decode_heal(uint32_t sK, uint32_t sV) {
+#pragma unroll 1
+    for (uint32_t i = threadIdx.x % 32; i < HOP_STEP_SZ / 16; i += 32) {
+        if (pod_is_finite<typename TR::elem>(ptx_ld_shared_128(sV + i * 16))) continue;
+        ptx_st_shared_128(sV + i * 16, make_uint4(0, 0, 0, 0));
+        ptx_st_shared_128(sK + i * 16, make_uint4(~0u, ~0u, ~0u, ~0u)); // NaN of either type
+    }
+    ptx_fence_proxy_async(); // the copy engine writes here next
+    __syncwarp();
+}
+
+// Query rows as B operands; those past the last repeat it.
 template <class TR>
 static __device__ __forceinline__ void hop_decode_q(uint32_t (&rQ)[TR::DIM / 16][2], uint32_t sQ,
-                                                    uint32_t group) {
+                                                    uint32_t row_cnt) {
     const uint32_t lane = threadIdx.x % 32;
-    const uint32_t at = sQ + min(lane / 4, group - 1) * TR::DIM * 2 + lane % 4 * 4;
+    const uint32_t at = sQ + min(lane / 4, row_cnt - 1) * TR::DIM * 2 + lane % 4 * 4;
 #pragma unroll
     for (int x = 0; x < TR::DIM / 16; x++) {
         rQ[x][0] = ptx_ld_shared(at + x * 32);
@@ -208,17 +225,31 @@ static __device__ __forceinline__ void hop_decode_q(uint32_t (&rQ)[TR::DIM / 16]
     }
 }
 
-// Leaves a class in the scratch: [group][O, m, l].
+// Keys of an item that this lane's columns do not see: those behind their
+// tokens.
+static __device__ __forceinline__ void hop_decode_lack(int32_t (&lack)[2], const hop_slot_t &slot,
+                                                       uint32_t magic) {
+    const int32_t end = static_cast<int32_t>(slot.kv_end);
+    const uint32_t last = slot.row_cnt - 1u;
+#pragma unroll
+    for (uint32_t h = 0; h < 2; h++) {
+        uint32_t p = slot.row + min(threadIdx.x % 4 * 2 + h, last);
+        int32_t see = slot.past + static_cast<int32_t>(pod_token_of(p, magic));
+        lack[h] = end - min(max(see, 0), end);
+    }
+}
+
+// Leaves a class in the scratch: [row][O, m, l].
 template <class TR>
 static __device__ __forceinline__ void hop_decode_leave(decode_sums<TR> &w, uint32_t cell,
-                                                        uint32_t group) {
+                                                        uint32_t row_cnt) {
     const uint32_t lane = threadIdx.x % 32;
 #pragma unroll
     for (int h = 0; h < 2; h++) {
 #pragma unroll
         for (int d = 4; d < 32; d *= 2) w.l[h] += __shfl_xor_sync(~0u, w.l[h], d);
         uint32_t head = lane % 4 * 2 + h;
-        if (head >= group) continue;
+        if (head >= row_cnt) continue;
         uint32_t at = cell + (head * TR::CELL + lane / 4) * 4;
 #pragma unroll
         for (int x = 0; x < TR::DIM / 16; x++) {
@@ -236,7 +267,7 @@ static __device__ __forceinline__ void hop_decode_leave(decode_sums<TR> &w, uint
 template <class TR>
 static __device__ __forceinline__ void decode_consume(const hop_args_t &a, const hop_maps_t &maps,
                                                       uint32_t smem, hop_control_t *c,
-                                                      const hop_decode_map<TR> &map, uint32_t group,
+                                                      const hop_decode_map<TR> &map,
                                                       uint32_t warp) {
     const uint32_t lane = threadIdx.x % 32;
     const float scale_lg2 = a.pod.scale_lg2;
@@ -245,6 +276,7 @@ static __device__ __forceinline__ void decode_consume(const hop_args_t &a, const
     ring.bar_k = HOP_AT(smem, ring_k) + 8 * warp;
     ring.bar_v = HOP_AT(smem, ring_v) + 8 * warp;
     uint32_t parity = 0;
+    uint32_t stall = 0;
     bool is_asked = false; // the first step of this item was asked for in the last one
 #pragma unroll 1
     for (uint32_t k = 0;; k++) {
@@ -267,7 +299,10 @@ static __device__ __forceinline__ void decode_consume(const hop_args_t &a, const
                 slot->cycle = now.cycle;
             }
             uint32_t rQ[TR::DIM / 16][2];
-            hop_decode_q<TR>(rQ, map.q + k % HOP_SLOT * map.q_sz, group);
+            hop_decode_q<TR>(rQ, map.q + k % HOP_SLOT * map.q_sz, slot->row_cnt);
+            int32_t lack[2];
+            hop_decode_lack(lack, *slot,
+                            reinterpret_cast<const tdm_pod_head_t *>(a.pod.blob)->group_magic);
 #pragma unroll
             for (int x = 0; x < TR::DIM / 16; x++) {
 #pragma unroll
@@ -282,6 +317,7 @@ static __device__ __forceinline__ void decode_consume(const hop_args_t &a, const
 #pragma unroll 1
             for (uint32_t s = own; s < step_cnt; s += map.warp_cnt) {
                 const uint32_t left = slot->kv_end - slot->tok - s * TR::STEP;
+                const int32_t seen = static_cast<int32_t>(slot->seen - slot->tok - s * TR::STEP);
                 is_asked = true;
                 to_step = s + map.warp_cnt;
                 if (to_step >= step_cnt) { // the next item, if this warp has a part in it
@@ -295,12 +331,16 @@ static __device__ __forceinline__ void decode_consume(const hop_args_t &a, const
                 }
                 float t[TR::STEP / 16][4];
                 uint32_t rP[TR::STEP / 16][2];
-                ptx_mbarrier_wait(ring.bar_k, parity);
+                ptx_mbarrier_wait_counted(ring.bar_k, parity, &stall);
+                if (seen < TR::STEP && slot->seen < slot->kv_end) {
+                    ptx_mbarrier_wait(ring.bar_v, parity);
+                    hop_decode_heal<TR>(ring.at, ring.at + HOP_STEP_SZ);
+                }
                 hop_decode_scores<TR>(t, rQ, ring.at);
                 __syncwarp();
                 if (is_asked && lane == 0) ring.ask(a, maps, *to, to_list, to_step, 0);
-                hop_decode_softmax<TR>(w, t, rP, left, scale_lg2);
-                ptx_mbarrier_wait(ring.bar_v, parity);
+                hop_decode_softmax<TR>(w, t, rP, static_cast<int32_t>(left), seen, lack, scale_lg2);
+                ptx_mbarrier_wait_counted(ring.bar_v, parity, &stall);
                 if (left < TR::STEP) hop_decode_clear<TR>(ring.at + HOP_STEP_SZ, left);
                 hop_decode_values<TR>(w.o, rP, ring.at + HOP_STEP_SZ);
                 __syncwarp();
@@ -314,10 +354,13 @@ static __device__ __forceinline__ void decode_consume(const hop_args_t &a, const
         // warp waits for each item in turn, so that it stays within a phase.
         if (k) ptx_mbarrier_wait(HOP_AT(smem, scratch_empty), (k - 1) & 1);
         if (own < step_cnt) {
-            hop_decode_leave<TR>(w, map.scratch + own * group * TR::CELL * 4, group);
+            hop_decode_leave<TR>(w, map.scratch + own * map.cell_sz, slot->row_cnt);
         }
         __syncwarp();
         if (lane == 0) ptx_mbarrier_arrive(HOP_AT(smem, left) + k % HOP_SLOT * 8);
+    }
+    if (lane == 0 && stall) {
+        atomicAdd(&a.pod.count->ring_stall, static_cast<unsigned long long>(stall));
     }
 }
 

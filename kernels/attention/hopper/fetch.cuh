@@ -25,12 +25,16 @@ static __device__ __forceinline__ void fetch_item(const hop_args_t &a, const pod
     const tdm_pod_item_t it = blob.item[TDM_KIND_DECODE][index];
     const tdm_attn_seq_t seq = blob.seq[it.seq];
     const uint32_t group = blob.head->group;
+    const uint32_t magic = blob.head->group_magic;
     const uint32_t page_lg = a.pod.page_lg;
-    const auto *q = static_cast<const typename TR::elem *>(a.pod.layer.q) +
-                    pod_row_offset<TR::DIM>(a.pod, seq, it.head_kv, group, 0, 0);
-    const auto *from = reinterpret_cast<const uint4 *>(q);
-    for (uint32_t i = lane; i < group * TR::DIM / 8; i += 32) {
-        ptx_st_shared_16(map.q + place * map.q_sz + i * 16, __ldg(from + i));
+    for (uint32_t i = lane; i < it.row_cnt * TR::DIM / 8; i += 32) {
+        const uint32_t p = it.row + i / (TR::DIM / 8);
+        const uint32_t tok = pod_token_of(p, magic);
+        const auto *from =
+            static_cast<const typename TR::elem *>(a.pod.layer.q) +
+            pod_row_offset<TR::DIM>(a.pod, seq, it.head_kv, group, tok, p - tok * group);
+        ptx_st_shared_16(map.q + place * map.q_sz + i * 16,
+                         __ldg(reinterpret_cast<const uint4 *>(from) + i % (TR::DIM / 8)));
     }
     const uint32_t *table =
         a.pod.layer.page_table + static_cast<uint64_t>(seq.slot) * a.pod.layer.table_stride;
@@ -44,9 +48,13 @@ static __device__ __forceinline__ void fetch_item(const hop_args_t &a, const pod
     if (lane == 0) {
         slot->index = index;
         slot->step_cnt = step_cnt;
-        slot->first_warp = *first_warp;
+        slot->first_warp = static_cast<uint16_t>(*first_warp);
+        slot->row_cnt = static_cast<uint16_t>(it.row_cnt);
         slot->tok = it.kv_begin;
         slot->kv_end = it.kv_end;
+        slot->seen = min(pod_visible(seq, pod_token_of(it.row, magic)), it.kv_end);
+        slot->past = static_cast<int32_t>(seq.kv_cnt - seq.cnt + 1);
+        slot->row = it.row;
         slot->head_kv = it.head_kv;
         if (step_cnt == 0) { // nobody will begin it
             pod_clock now = pod_clock_now();
@@ -97,12 +105,12 @@ static __device__ __forceinline__ void decode_fetch(const hop_args_t &a, uint32_
 template <class TR>
 static __device__ __forceinline__ void fold_row(const hop_args_t &a, const pod_blob &blob,
                                                 const tdm_attn_seq_t &seq, const tdm_pod_item_t &it,
-                                                const hop_decode_map<TR> &map, uint32_t group,
-                                                uint32_t class_cnt, uint32_t head) {
+                                                const hop_decode_map<TR> &map, uint32_t class_cnt,
+                                                uint32_t head) {
     constexpr int PAIR = TR::DIM / 64; // pairs of dims of a lane
     const uint32_t lane = threadIdx.x % 32;
     const uint32_t cell = map.scratch + head * TR::CELL * 4;
-    const uint32_t stride = group * TR::CELL * 4;
+    const uint32_t stride = map.cell_sz;
     float top = -CUDART_INF_F;
     for (uint32_t i = 0; i < class_cnt; i++) {
         top = fmaxf(top, ptx_ld_shared_f2(cell + i * stride + TR::DIM * 4).x);
@@ -217,7 +225,6 @@ static __device__ __forceinline__ void decode_fold(const hop_args_t &a, uint32_t
                                                    const hop_decode_map<TR> &map, uint32_t own) {
     const pod_blob blob = pod_blob_of(a.pod.blob);
     const uint32_t lane = threadIdx.x % 32;
-    const uint32_t group = blob.head->group;
     uint32_t merge = 0;
 #pragma unroll 1
     for (uint32_t k = own;; k += HOP_MERGER) {
@@ -235,8 +242,8 @@ static __device__ __forceinline__ void decode_fold(const hop_args_t &a, uint32_t
         begin.ns = slot->ns;
         begin.cycle = slot->cycle;
 #pragma unroll 1
-        for (uint32_t head = 0; head < group; head++) {
-            fold_row<TR>(a, blob, seq, it, map, group, class_cnt, head);
+        for (uint32_t head = 0; head < it.row_cnt; head++) {
+            fold_row<TR>(a, blob, seq, it, map, class_cnt, head);
         }
         __syncwarp();
         if (lane == 0) {

@@ -15,6 +15,8 @@
 // which takes what is left.  So a switch of role needs no code of its own,
 // and each role has the registers that suit it.
 //
+// A launch of one kind has an image of its own, without the other's code.
+//
 // Every kind is served whatever the grid: a CTA keeps to its kind until that
 // kind is drawn out, and the last CTA to begin takes a kind that no CTA has
 // begun with (a grid of two at least, where there are two kinds).
@@ -23,8 +25,12 @@
 #include "kernels/attention/hopper/fetch.cuh"
 #include "kernels/attention/hopper/prefill.cuh"
 #include "kernels/attention/hopper/produce.cuh"
+#include "kernels/ptx/dependent.cuh"
 
 #define HOP_BEGUN_DECODE (1u << 16)
+
+#define HOP_PREFILL (1u << TDM_KIND_PREFILL)
+#define HOP_DECODE  (1u << TDM_KIND_DECODE)
 
 // Items of a kind that this launch deals and nobody has drawn; may be stale.
 template <uint32_t KIND> static __device__ __forceinline__ uint32_t hop_left(const hop_args_t &a) {
@@ -68,20 +74,23 @@ static __device__ __forceinline__ void hop_leave(const hop_args_t &a) {
     }
 }
 
-template <class TR>
+// KINDS: those that this image can run, a bit each.
+template <class TR, uint32_t KINDS>
 __global__ void __launch_bounds__(HOP_THREAD, 1)
     hop_kernel(const __grid_constant__ hop_args_t a, const __grid_constant__ hop_maps_t maps) {
     extern __shared__ __align__(1024) uint8_t hop_smem[];
     hop_control_t *c = reinterpret_cast<hop_control_t *>(hop_smem);
     const uint32_t smem = ptx_smem_addr(hop_smem);
-    const uint32_t group = reinterpret_cast<const tdm_pod_head_t *>(a.pod.blob)->group;
-    if (threadIdx.x == 0) {
-        c->role = hop_role(a, ptx_smid() % a.pod.smid_cnt);
-        hop_control_begin(smem, TR::WG, hop_decode_map<TR>(smem, group).warp_cnt);
-    }
     // So that the first copies find their maps.
     if (threadIdx.x - 32 < sizeof maps / sizeof(CUtensorMap)) {
         ptx_tma_prefetch_map(reinterpret_cast<const CUtensorMap *>(&maps) + threadIdx.x - 32);
+    }
+    ptx_dependent_begin();
+    ptx_dependency_wait(); // nothing that a kernel may write is read before
+    const uint32_t row_cnt = reinterpret_cast<const tdm_pod_head_t *>(a.pod.blob)->decode_row;
+    if (threadIdx.x == 0) {
+        c->role = hop_role(a, ptx_smid() % a.pod.smid_cnt);
+        hop_control_begin(smem, TR::WG, hop_decode_map<TR>(smem, row_cnt).warp_cnt);
     }
     __syncthreads();
     const uint32_t role = __shfl_sync(~0u, c->role, 0);
@@ -91,18 +100,19 @@ __global__ void __launch_bounds__(HOP_THREAD, 1)
         if (threadIdx.x == 0) hop_leave(a);
         return;
     }
-    if (role == TDM_KIND_DECODE) {
-        const hop_decode_map<TR> map(smem, group);
+    if ((KINDS & HOP_DECODE) && (!(KINDS & HOP_PREFILL) || role == TDM_KIND_DECODE)) {
+        const hop_decode_map<TR> map(smem, row_cnt);
         if (warp == 0) {
             decode_fetch<TR>(a, smem, c, map);
             if (threadIdx.x == 0) hop_leave(a);
         } else if (wg == 0) {
             decode_fold<TR>(a, smem, c, map, warp - 1);
         } else if (warp - 4 < map.warp_cnt) {
-            decode_consume<TR>(a, maps, smem, c, map, group, warp - 4);
+            decode_consume<TR>(a, maps, smem, c, map, warp - 4);
         }
         return;
     }
+    if (!(KINDS & HOP_PREFILL)) return;
     if (wg == 0) {
         ptx_registers_give_back<HOP_REG_FETCH>();
         if (warp == 0) {
@@ -117,6 +127,13 @@ __global__ void __launch_bounds__(HOP_THREAD, 1)
         ptx_registers_take<HOP_REG_COMPUTE>();
         prefill_consume<TR>(a, smem, c, wg - 1);
     }
+}
+
+// The image for a launch of these kinds.
+template <class TR> static const void *hop_image(uint32_t kinds) {
+    if (kinds == HOP_PREFILL) return reinterpret_cast<const void *>(hop_kernel<TR, HOP_PREFILL>);
+    if (kinds == HOP_DECODE) return reinterpret_cast<const void *>(hop_kernel<TR, HOP_DECODE>);
+    return reinterpret_cast<const void *>(hop_kernel<TR, HOP_PREFILL | HOP_DECODE>);
 }
 
 #endif // TDM_KERNELS_ATTENTION_HOPPER_FUSED_CUH

@@ -5,6 +5,7 @@
 
 #include "kernels/attention/hopper/control.cuh"
 #include "kernels/attention/hopper/instance.h"
+#include "kernels/plan/hopper.h"
 
 #define SET_CNT 2u // launches that may run side by side
 
@@ -21,17 +22,22 @@ typedef struct hop_layer {
 
 struct hop {
     tdm_pod_shape_t shape;
-    const void *kernel;
     encode_fn_t *encode;
     tdm_ticket_line_t *begun; // device, [SET_CNT]
     uint32_t layer_cnt;       // ever made; those beyond HOP_LAYER_MAX replace the oldest
     hop_layer_t layer[HOP_LAYER_MAX];
 };
 
-const void *hop_kernel_of(const tdm_pod_shape_t *s) {
+#define BOTH (1u << TDM_KIND_PREFILL | 1u << TDM_KIND_DECODE)
+
+const void *hop_kernel_of(const tdm_pod_shape_t *s, uint32_t kinds) {
     if (s->head_dim != 64 && s->head_dim != 128) return nullptr;
-    if (s->dtype == TDM_POD_BF16) return s->head_dim == 64 ? hop_bf16_d64() : hop_bf16_d128();
-    if (s->dtype == TDM_POD_F16) return s->head_dim == 64 ? hop_f16_d64() : hop_f16_d128();
+    if (s->dtype == TDM_POD_BF16) {
+        return s->head_dim == 64 ? hop_bf16_d64(kinds) : hop_bf16_d128(kinds);
+    }
+    if (s->dtype == TDM_POD_F16) {
+        return s->head_dim == 64 ? hop_f16_d64(kinds) : hop_f16_d128(kinds);
+    }
     return nullptr;
 }
 
@@ -48,17 +54,16 @@ static cudaError_t find_encode(hop_t *h) {
 
 cudaError_t hop_open(const tdm_pod_shape_t *shape, hop_t **out) {
     *out = nullptr;
-    const void *kernel = hop_kernel_of(shape);
-    if (!kernel) return cudaErrorNotSupported;
+    if (!hop_kernel_of(shape, BOTH)) return cudaErrorNotSupported;
     auto *h = static_cast<hop_t *>(calloc(1, sizeof(hop_t)));
     if (!h) return cudaErrorMemoryAllocation;
     h->shape = *shape;
-    h->kernel = kernel;
     cudaError_t e = find_encode(h);
     if (e == cudaSuccess) e = cudaMalloc(&h->begun, SET_CNT * sizeof(tdm_ticket_line_t));
     if (e == cudaSuccess) e = cudaMemset(h->begun, 0, SET_CNT * sizeof(tdm_ticket_line_t));
-    if (e == cudaSuccess) {
-        e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, HOP_SMEM_SZ);
+    for (uint32_t kinds = 1; kinds <= BOTH && e == cudaSuccess; kinds++) {
+        e = cudaFuncSetAttribute(hop_kernel_of(shape, kinds),
+                                 cudaFuncAttributeMaxDynamicSharedMemorySize, HOP_SMEM_SZ);
     }
     if (e != cudaSuccess) {
         hop_close(h);
@@ -144,15 +149,27 @@ static const hop_maps_t *layer_maps(hop_t *h, const void *k, const void *v) {
     return &l->maps;
 }
 
-cudaError_t hop_launch(hop_t *h, const pod_args_t *a, uint32_t set, uint32_t grid,
+cudaError_t hop_launch(hop_t *h, const pod_args_t *a, uint32_t set, uint32_t grid, int is_dependent,
                        cudaStream_t stream) {
-    const uint32_t both = 1u << TDM_KIND_PREFILL | 1u << TDM_KIND_DECODE;
     const hop_maps_t *maps = layer_maps(h, a->layer.k_pool, a->layer.v_pool);
     if (!maps) return cudaErrorInvalidValue;
     hop_args_t args = {*a, h->begun + set,
-                       box_tok(&h->shape, HOP_STEP_SZ / (h->shape.head_dim * 2))};
-    if (grid < 2 && a->kind_mask == both) grid = 2;
+                       box_tok(&h->shape, HOP_STEP_SZ / (h->shape.head_dim * 2)), 0};
+    // Keys are read once, but where the heads of a group are several items.
+    const uint32_t group = h->shape.nhead_q / h->shape.nhead_kv;
+    args.decode_l2 = group > TDM_HOPPER_DECODE_ROW ? PTX_L2_NORMAL : PTX_L2_EVICT_FIRST;
+    if (grid < 2 && a->kind_mask == BOTH) grid = 2;
     if (grid == 0 || grid >= 1u << 16 || set >= SET_CNT) return cudaErrorInvalidValue;
     void *arg[] = {&args, const_cast<hop_maps_t *>(maps)};
-    return cudaLaunchKernel(h->kernel, dim3(grid), dim3(HOP_THREAD), arg, HOP_SMEM_SZ, stream);
+    cudaLaunchAttribute attr = cudaLaunchAttribute();
+    attr.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attr.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config = cudaLaunchConfig_t();
+    config.gridDim = dim3(grid);
+    config.blockDim = dim3(HOP_THREAD);
+    config.dynamicSmemBytes = HOP_SMEM_SZ;
+    config.stream = stream;
+    config.attrs = &attr;
+    config.numAttrs = is_dependent ? 1 : 0;
+    return cudaLaunchKernelExC(&config, hop_kernel_of(&h->shape, a->kind_mask), arg);
 }

@@ -24,11 +24,13 @@ void hop_close(hop_t *h);
 
 // hop_launch runs the kinds of a->kind_mask on ticket set `set` of two.
 // grid: CTAs, of which one fits an SM; two at least where both kinds have
-// items, which it sees to.
-cudaError_t hop_launch(hop_t *h, const pod_args_t *a, uint32_t set, uint32_t grid,
+// items, which it sees to.  is_dependent: it may begin before the kernel
+// before it on the stream has ended, and waits for that itself.
+cudaError_t hop_launch(hop_t *h, const pod_args_t *a, uint32_t set, uint32_t grid, int is_dependent,
                        cudaStream_t stream);
 
-// hop_kernel_of: the kernel, for questions about it.
-const void *hop_kernel_of(const tdm_pod_shape_t *shape);
+// hop_kernel_of: the kernel for a launch of these kinds (1 << TDM_KIND_*), for
+// questions about it; NULL: none is built.
+const void *hop_kernel_of(const tdm_pod_shape_t *shape, uint32_t kinds);
 
 #endif // TDM_KERNELS_ATTENTION_HOPPER_LAUNCH_H

@@ -108,16 +108,18 @@ static __device__ __forceinline__ void hop_pack(uint32_t (&p)[TR::KEY / 4],
 // infinity or NaN in V is NaN.  So where a token's V is not finite it becomes
 // zero, and the token's K NaN, which masks as any other score where a row does
 // not see it and makes NaN of a row that does.  What lies behind a sequence's
-// end is healed with it.  All three warpgroups, at the same block.
-template <class TR> static __device__ __forceinline__ void hop_heal(uint32_t sK, uint32_t sV) {
+// end is healed with it.  All warpgroups with rows, thread_cnt in all, at the
+// same block.
+template <class TR>
+static __device__ __forceinline__ void hop_heal(uint32_t sK, uint32_t sV, uint32_t thread_cnt) {
 #pragma unroll 1
-    for (uint32_t i = threadIdx.x - 128; i < TR::KV_SZ / 16; i += 128 * TR::WG) {
+    for (uint32_t i = threadIdx.x - 128; i < TR::KV_SZ / 16; i += thread_cnt) {
         if (pod_is_finite<typename TR::elem>(ptx_ld_shared_128(sV + i * 16))) continue;
         ptx_st_shared_128(sV + i * 16, make_uint4(0, 0, 0, 0));
         ptx_st_shared_128(sK + i * 16, make_uint4(~0u, ~0u, ~0u, ~0u)); // NaN of either type
     }
     ptx_fence_proxy_async();
-    ptx_bar_sync<HOP_BAR_HEAL, 128 * TR::WG>();
+    ptx_bar_sync_of<HOP_BAR_HEAL>(thread_cnt);
 }
 
 static __device__ __forceinline__ void hop_release(uint32_t bar) {
@@ -251,6 +253,8 @@ template <class TR> struct prefill_walk {
     uint32_t kv_end;
     uint32_t limit[2]; // keys that the two rows see
     int is_add;        // w.o holds sums
+    uint32_t heal_cnt; // threads of the warpgroups with rows
+    uint32_t stall;    // waits for keys or values that were not there yet
 };
 
 // Scores of the block at tok, values of the one before it.  IS_CAREFUL:
@@ -268,11 +272,11 @@ static __device__ __forceinline__ void prefill_step(const hop_args_t &a, uint32_
     const uint32_t sV = smem + TR::V_OFF + k.stage.at * TR::KV_SZ;
     // V of the block before was asked for ahead of this K.  No wait may stand
     // between fence and wgmma: ptxas would serialise them (C7520).
-    ptx_mbarrier_wait(HOP_AT(smem, v_full) + 8 * k.stage.at, k.stage.parity);
-    ptx_mbarrier_wait(HOP_AT(smem, k_full) + 8 * ahead.at, ahead.parity);
+    ptx_mbarrier_wait_counted(HOP_AT(smem, v_full) + 8 * k.stage.at, k.stage.parity, &k.stall);
+    ptx_mbarrier_wait_counted(HOP_AT(smem, k_full) + 8 * ahead.at, ahead.parity, &k.stall);
     if (IS_CAREFUL) {
         ptx_mbarrier_wait(HOP_AT(smem, v_full) + 8 * ahead.at, ahead.parity);
-        hop_heal<TR>(sK, smem + TR::V_OFF + ahead.at * TR::KV_SZ);
+        hop_heal<TR>(sK, smem + TR::V_OFF + ahead.at * TR::KV_SZ, k.heal_cnt);
     }
     ptx_wgmma_hold(s);
     ptx_wgmma_hold(k.w.o);
@@ -308,10 +312,10 @@ static __device__ __forceinline__ void prefill_first(const hop_args_t &a, uint32
     float s[TR::KEY / 2];
     float fix[2];
     const uint32_t sK = smem + TR::K_OFF + k.stage.at * TR::KV_SZ;
-    ptx_mbarrier_wait(HOP_AT(smem, k_full) + 8 * k.stage.at, k.stage.parity);
+    ptx_mbarrier_wait_counted(HOP_AT(smem, k_full) + 8 * k.stage.at, k.stage.parity, &k.stall);
     if (k.tok + TR::KEY > seen) {
         ptx_mbarrier_wait(HOP_AT(smem, v_full) + 8 * k.stage.at, k.stage.parity);
-        hop_heal<TR>(sK, smem + TR::V_OFF + k.stage.at * TR::KV_SZ);
+        hop_heal<TR>(sK, smem + TR::V_OFF + k.stage.at * TR::KV_SZ, k.heal_cnt);
     }
     ptx_wgmma_fence();
     hop_scores<TR>(s, q, ptx_wgmma_desc(sK, 16, 1024));
@@ -342,6 +346,29 @@ static __device__ __forceinline__ void prefill_last(uint32_t smem, prefill_walk<
     k.stage.template step<TR::STAGE>();
 }
 
+// The walk of a warpgroup without rows: its first warp lets every block go.  The
+// others wait at its end: nothing else here keeps a warp's steps to those of the
+// one that arrives for all, and one that is late by two phases would see the
+// parity that it left.
+template <class TR>
+static __device__ __forceinline__ void prefill_pass(uint32_t smem, uint32_t wg,
+                                                    prefill_walk<TR> &k) {
+    const bool is_first = __shfl_sync(~0u, threadIdx.x % 128 < 32, 0);
+#pragma unroll 1
+    for (; k.tok < k.kv_end; k.tok += TR::KEY) {
+        if (is_first) {
+            ptx_mbarrier_wait(HOP_AT(smem, k_full) + 8 * k.stage.at, k.stage.parity);
+            ptx_mbarrier_wait(HOP_AT(smem, v_full) + 8 * k.stage.at, k.stage.parity);
+            __syncwarp();
+            hop_release(HOP_AT(smem, k_empty) + 8 * k.stage.at);
+            hop_release(HOP_AT(smem, v_empty) + 8 * k.stage.at);
+        }
+        k.stage.template step<TR::STAGE>();
+    }
+    ptx_bar_sync_at<128>(HOP_BAR_PART + wg);
+    hop_release(HOP_AT(smem, q_empty));
+}
+
 // Warpgroup wg in [0, 3) of the three.
 template <class TR>
 static __device__ __forceinline__ void prefill_consume(const hop_args_t &a, uint32_t smem,
@@ -349,8 +376,12 @@ static __device__ __forceinline__ void prefill_consume(const hop_args_t &a, uint
     const uint64_t q = ptx_wgmma_desc(smem + TR::Q_OFF + wg * 64 * 128, 16, 1024);
     const uint32_t magic =
         reinterpret_cast<const tdm_pod_head_t *>(a.pod.blob)->group_magic; // of the group
+    // Not of 64, where the branch takes three descriptors of the loop from
+    // their uniform registers.
+    constexpr bool CAN_PASS = TR::DIM == 128;
     prefill_walk<TR> k;
     k.stage = {0, 0};
+    k.stall = 0;
     uint32_t done = 0;
     uint32_t merge = 0;
 #pragma unroll 1
@@ -374,12 +405,17 @@ static __device__ __forceinline__ void prefill_consume(const hop_args_t &a, uint
         k.w.m[0] = k.w.m[1] = -CUDART_INF_F;
         k.w.l[0] = k.w.l[1] = 0.0f;
         k.is_add = 0;
+        const uint32_t row_cnt = CAN_PASS ? __shfl_sync(~0u, t->item.row_cnt, 0) : TR::ROW;
+        k.heal_cnt = (row_cnt + 63) / 64 * 128;
         if (k.tok >= k.kv_end) {
             // No row sees a key.  Where nobody computes, a warp may still
             // wait for this item: two such in a row and it would see the
             // parity that it left.
             ptx_bar_sync_at<128>(HOP_BAR_PART + wg);
             hop_release(HOP_AT(smem, q_empty));
+        } else if (CAN_PASS && wg * 128 >= k.heal_cnt) {
+            prefill_pass<TR>(smem, wg, k);
+            continue;
         } else {
             prefill_first<TR>(a, smem, q, seen, k);
 #pragma unroll 1
@@ -393,6 +429,9 @@ static __device__ __forceinline__ void prefill_consume(const hop_args_t &a, uint
         if (threadIdx.x == 128) {
             pod_log(a.pod, t->index, TDM_KIND_PREFILL, ptx_smid(), TDM_POD_PACK, t->begin);
         }
+    }
+    if (threadIdx.x % 128 == 0 && k.stall) {
+        atomicAdd(&a.pod.count->ring_stall, static_cast<unsigned long long>(k.stall));
     }
     if (threadIdx.x == 128) {
         atomicAdd(&a.pod.count->vcta[TDM_KIND_PREFILL], static_cast<unsigned long long>(done));

@@ -48,24 +48,26 @@ template <typename T, int DIM_, int KEY_> struct hop_traits {
     static_assert(STEP % 16 == 0, "steps are tiles of 16 keys");
 };
 
-// Where the decode role's parts lie, for this many query heads of a KV head:
-// as many warps as their scratch leaves room for.
+// Where the decode role's parts lie, for items of so many packed rows: as
+// many warps as their scratch leaves room for.
 template <class TR> struct hop_decode_map {
     uint32_t warp_cnt;
     uint32_t ring;    // [warp_cnt]
-    uint32_t scratch; // float [warp_cnt][group][CELL]
-    uint32_t q;       // [SLOT][group][DIM]
+    uint32_t scratch; // float [warp_cnt][row_cnt][CELL]
+    uint32_t q;       // [SLOT][row_cnt][DIM]
     uint32_t page;    // uint32_t [SLOT][HOP_PAGE_MAX]
     uint32_t q_sz;    // bytes of a slot
+    uint32_t cell_sz; // bytes of a warp's scratch
 
-    __device__ __forceinline__ hop_decode_map(uint32_t smem, uint32_t group) {
-        q_sz = group * TR::DIM * 2;
+    __device__ __forceinline__ hop_decode_map(uint32_t smem, uint32_t row_cnt) {
+        q_sz = row_cnt * TR::DIM * 2;
+        cell_sz = row_cnt * TR::CELL * 4;
         uint32_t room = HOP_SMEM_SZ - HOP_CONTROL_SZ - HOP_SLOT * (q_sz + HOP_PAGE_MAX * 4);
-        uint32_t each = TR::RING_SZ + group * TR::CELL * 4;
+        uint32_t each = TR::RING_SZ + cell_sz;
         warp_cnt = min(room / each, HOP_WARP_MAX);
         ring = smem + HOP_CONTROL_SZ;
         scratch = ring + warp_cnt * TR::RING_SZ;
-        q = scratch + warp_cnt * group * TR::CELL * 4;
+        q = scratch + warp_cnt * cell_sz;
         page = q + HOP_SLOT * q_sz;
     }
 };

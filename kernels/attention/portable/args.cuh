@@ -11,6 +11,7 @@
 typedef struct pod_count {
     unsigned long long vcta[TDM_KIND_CNT]; // executed
     unsigned long long merge;              // folded
+    unsigned long long ring_stall;         // HOPPER: see tdm_pod_counters_t
 } pod_count_t;
 
 typedef struct pod_args {

@@ -23,7 +23,9 @@ static const pod_form_t intra_form = {
 const void *pod_kernel_of(const tdm_pod_t *pod, uint32_t variant, uint32_t way, uint32_t tile) {
     const tdm_pod_shape_t *s = &pod->config.shape;
     if (variant == TDM_POD_VARIANT_PLAIN) return plain_kernel_of(s);
-    if (variant == TDM_POD_VARIANT_HOPPER && way == TDM_POD_WAY_FUSED) return hop_kernel_of(s);
+    if (variant == TDM_POD_VARIANT_HOPPER && way == TDM_POD_WAY_FUSED) {
+        return hop_kernel_of(s, 1u << TDM_KIND_PREFILL | 1u << TDM_KIND_DECODE);
+    }
     if (variant != TDM_POD_VARIANT_PORTABLE) return nullptr;
     const pod_form_t *form = way == TDM_POD_WAY_HFUSE_WARP ? &side_form
                              : way == TDM_POD_WAY_INTRA    ? &intra_form

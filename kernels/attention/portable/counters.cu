@@ -34,6 +34,7 @@ void tdm_pod_counted(tdm_pod_t *pod, const tdm_pod_plan_t *plan, tdm_pod_counter
     *out = tdm_pod_counters_t();
     for (int kind = 0; kind < TDM_KIND_CNT; kind++) out->vcta_executed[kind] = count->vcta[kind];
     out->merge_cnt = count->merge;
+    out->ring_stall_cnt = count->ring_stall;
     tdm_pod_spans_fold(pod->host_span, pod->host_span_cnt, plan->cta_sm, pod->config.gpu.sm_cnt,
                        out);
 }

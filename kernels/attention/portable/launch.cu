@@ -43,7 +43,7 @@ static cudaError_t launch_way(const tdm_pod_t *pod, const tdm_pod_plan_t *plan, 
     a.drawn = pod->drawn + set * pod->config.gpu.smid_cnt;
     if (plan->variant == TDM_POD_VARIANT_HOPPER) {
         if (!pod->hopper || way != TDM_POD_WAY_FUSED) return cudaErrorNotSupported;
-        return hop_launch(pod->hopper, &a, set, grid, stream);
+        return hop_launch(pod->hopper, &a, set, grid, pod->config.is_dependent, stream);
     }
     void *arg[] = {&a};
     const void *kernel = pod_kernel_of(pod, plan->variant, way, plan->tile);

@@ -109,6 +109,23 @@ static void head_groups(world_t *w, uint32_t i) {
     for (uint32_t s = 0; s < 5; s++) decode(w, 1 + s * 77);
 }
 
+// Decodes of 1 to 8 tokens, over the edges of steps, pages and tiles; with
+// fewer keys than tokens, and with later tokens that are not finite.
+static void drafts(world_t *w, uint32_t i) {
+    static const uint32_t head[][2] = {{8, 8}, {8, 4}, {9, 3},  {8, 2},  {10, 2},
+                                       {7, 1}, {8, 1}, {12, 1}, {32, 2}, {17, 1}};
+    static const uint32_t kv[] = {3, 8, 16, 33, 65, 130, 700, 2049};
+    uint32_t n = TDM_COUNT_OF(head);
+    shape(w, head[i % n][0], head[i % n][1], 64u << i / n % 2, 16u << i % 4);
+    w->shape.dtype = w->shape.kv_dtype = i / n / 2 % 2 ? TDM_POD_F16 : TDM_POD_BF16;
+    w->hot = i % 3;
+    if (i % 2) prefill(w, 90, 33);
+    for (uint32_t s = 0; s < 8; s++) {
+        world_add(w, kv[(s + i) % 8], 1 + s);
+        w->decode_cnt++;
+    }
+}
+
 // All two-way cuts of a prompt, the odd ones, and one in many pieces.
 static void chunks(world_t *w, uint32_t i) {
     static const uint32_t prompt[] = {17, 64, 80, 100};
@@ -186,6 +203,7 @@ static const struct {
             {"short_lengths", short_lengths, 40},
             {"edge_lengths", edge_lengths, 8},
             {"head_groups", head_groups, 44},
+            {"drafts", drafts, 40},
             {"chunks", chunks, 8},
             {"history_is_not_chunk", history_is_not_chunk, 2},
             {"hot_tokens", hot_tokens, 32},

@@ -6,6 +6,7 @@
 //            oracle in every variant and tile that takes it; every way and
 //            random grids must give one hash; counters must equal the plan
 //   large    the same with up to 1 GB of KV
+//   drafts   the same with decodes of 1 to 8 tokens
 //   edges    the named cases (edges.cu), each with all four fills
 //   oracle   COUNT small batches: the oracle itself against the C reference
 //   repeat   one batch, COUNT launches on each of the grids 16, 66, 114 and
@@ -71,8 +72,9 @@ static tdm_pod_shape_t draw_shape(tdm_rng_t *rng) {
 }
 
 // A batch within limits of KV bytes and of (row, key) pairs.
+// draft: most query tokens of a decode.
 static void draw_world(world_t *w, tdm_rng_t *rng, uint32_t lg_max, uint64_t byte_max,
-                       uint64_t cost_max) {
+                       uint64_t cost_max, uint32_t draft) {
     for (;;) {
         memset(w, 0, sizeof *w);
         w->shape = draw_shape(rng);
@@ -90,7 +92,8 @@ static void draw_world(world_t *w, tdm_rng_t *rng, uint32_t lg_max, uint64_t byt
             w->prefill_cnt++;
         }
         for (uint32_t i = 0; i < nd; i++) {
-            world_add(w, tdm_rng_below(rng, 40) ? draw_kv(rng, lg_max) : 0, 1);
+            uint32_t kv = tdm_rng_below(rng, 40) ? draw_kv(rng, lg_max) : 0;
+            world_add(w, kv, draft > 1 ? 1 + tdm_rng_below(rng, draft) : 1);
             w->decode_cnt++;
         }
         if (world_bytes(w) <= byte_max && world_cost(w) <= cost_max) return;
@@ -98,13 +101,13 @@ static void draw_world(world_t *w, tdm_rng_t *rng, uint32_t lg_max, uint64_t byt
 }
 
 static void shapes(const char *name, uint32_t cnt, uint64_t seed, uint32_t lg_max,
-                   uint64_t byte_max, uint64_t cost_max) {
+                   uint64_t byte_max, uint64_t cost_max, uint32_t draft) {
     static const uint32_t splits[] = {0, 0, 64, 128, 256, 1024, 4096};
     static world_t w;
     for (uint32_t i = 0; i < cnt; i++) {
         uint64_t s = seed * 1000003 + i;
         tdm_rng_t rng = rng_of(s);
-        draw_world(&w, &rng, lg_max, byte_max, cost_max);
+        draw_world(&w, &rng, lg_max, byte_max, cost_max, draft);
         world_open(&w, s, i);
         knobs_t k = {tdm_rng_below(&rng, 3), splits[tdm_rng_below(&rng, TDM_COUNT_OF(splits))], 0};
         if (tdm_rng_below(&rng, 3) == 0) k.prefill_split = 1 + tdm_rng_below(&rng, 4);
@@ -121,7 +124,7 @@ static void oracle(uint32_t cnt, uint64_t seed) {
     double worst = 0;
     for (uint32_t i = 0; i < cnt; i++) {
         tdm_rng_t rng = rng_of(seed * 7777 + i);
-        draw_world(&w, &rng, 9, 4u << 20, 1u << 18);
+        draw_world(&w, &rng, 9, 4u << 20, 1u << 18, 1);
         w.hot = WORLD_COOL;
         world_open(&w, seed * 7777 + i, i);
         world_oracle(&w);
@@ -311,7 +314,7 @@ static void sanitize(uint32_t cnt, uint64_t seed) {
     static world_t w;
     for (uint32_t i = 0; i < cnt; i++) {
         tdm_rng_t rng = rng_of(seed * 31 + i);
-        draw_world(&w, &rng, 8, 1u << 20, 1u << 16);
+        draw_world(&w, &rng, 8, 1u << 20, 1u << 16, i % 4 == 3 ? 8 : 1);
         world_open(&w, seed * 31 + i, i);
         knobs_t k = {i % 3, 64, 0};
         rig_check(&w, &k, &rng);
@@ -368,9 +371,11 @@ int main(int argc, char **argv) {
     if (is_all || !strcmp(mode, "start")) start(seed);
     if (is_all || !strcmp(mode, "edges")) edges(seed);
     if (is_all || !strcmp(mode, "shapes"))
-        shapes("shapes", cnt ? cnt : 1900, seed, 15, 64u << 20, 30000000);
+        shapes("shapes", cnt ? cnt : 1900, seed, 15, 64u << 20, 30000000, 1);
+    if (is_all || !strcmp(mode, "drafts"))
+        shapes("drafts", cnt ? cnt : 200, seed + 2, 15, 64u << 20, 30000000, 8);
     if (is_all || !strcmp(mode, "large"))
-        shapes("large", cnt ? cnt : 100, seed + 1, 15, 1u << 30, 300000000);
+        shapes("large", cnt ? cnt : 100, seed + 1, 15, 1u << 30, 300000000, 1);
     if (is_all || !strcmp(mode, "repeat")) repeat(cnt ? cnt : 200, seed);
     if (is_all || !strcmp(mode, "twice")) twice(cnt ? cnt : 200, seed);
     if (is_all || !strcmp(mode, "graph")) {

@@ -77,6 +77,7 @@ void rig_open(rig_t *r, const world_t *w) {
     r->config.tile = TDM_POD_TILE_AUTO;
     r->config.item_max = 65536;
     r->config.part_float_max = 32u << 20;
+    r->config.is_dependent = w->seed & 1; // of Hopper's launches every other world
     int e = tdm_pod_create(&r->config, &r->pod, &why);
     if (e) {
         fprintf(stderr, "create: %s\n", why);
@@ -181,16 +182,19 @@ static void check_family(rig_t *r, world_t *w, uint32_t family, const knobs_t *k
 
 // The reason that the planner must give for this world where nobody forces a
 // variant, worked out anew; what the planner's costs decide is no reason here.
-static uint32_t expected_reason(const world_t *w) {
+static uint32_t expected_reason(const world_t *w, uint32_t arch) {
     const tdm_pod_shape_t *s = &w->shape;
     uint32_t longest = 0;
+    uint32_t drafted = 0;
     for (uint32_t i = 0; i < w->prefill_cnt + w->decode_cnt; i++) {
         longest = w->seq[i].kv_cnt > longest ? w->seq[i].kv_cnt : longest;
+        drafted += i >= w->prefill_cnt && w->seq[i].cnt > 1;
     }
     if (!w->prefill_cnt || !w->decode_cnt) return TDM_REASON_NONE; // no hybrid
     if (s->kv_dtype != s->dtype) return TDM_FALLBACK_kv_dtype;
     if (s->head_dim == 96 || s->head_dim == 256) return TDM_FALLBACK_head_dim;
     if (s->nhead_q / s->nhead_kv > 16) return TDM_FALLBACK_group_size;
+    if (drafted && arch != 90) return TDM_FALLBACK_feature; // Hopper's alone
     if (longest > TDM_CONTEXT_MAX) return TDM_FALLBACK_context_limit;
     return TDM_REASON_NONE;
 }
@@ -201,7 +205,7 @@ static void check_reason(rig_t *r, const world_t *w) {
     r->config.decode_split_tok = r->config.prefill_split = 0;
     tdm_pod_plan_build(&r->config, w->seq, w->prefill_cnt, w->decode_cnt, TDM_ROUTE_FUSED,
                        tdm_pod_blob(r->pod), &r->plan);
-    uint32_t want = expected_reason(w);
+    uint32_t want = expected_reason(w, r->config.gpu.arch);
     reason_cnt[r->plan.reason]++;
     if (r->plan.reason != want) {
         fail(w->seed, "a fallback has the reason",

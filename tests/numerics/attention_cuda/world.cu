@@ -64,7 +64,7 @@ static __global__ void kv_kernel(world_t w, uint64_t seed, float k_const, float 
     for (uint32_t tok = blockIdx.x; tok < seq.kv_cnt; tok += gridDim.x) {
         uint32_t page =
             w.table[static_cast<uint64_t>(seq.slot) * w.table_stride + tok / w.shape.page_tok];
-        bool is_hot = w.hot && blockIdx.y < w.prefill_cnt && tok + 1 == seq.kv_cnt;
+        bool is_hot = w.hot && (blockIdx.y < w.prefill_cnt || seq.cnt > 1) && tok + 1 == seq.kv_cnt;
         for (uint32_t i = threadIdx.x; i < nhead * dim; i += blockDim.x) {
             uint64_t row = (static_cast<uint64_t>(page) * nhead + i / dim) * w.shape.page_tok +
                            tok % w.shape.page_tok;

@@ -36,7 +36,7 @@ typedef struct world {
     uint32_t decode_cnt;
     uint32_t row_cnt;
     uint32_t style;
-    uint32_t hot;       // world_hot_t, of the last token of every slice
+    uint32_t hot;       // world_hot_t, of the last token of every slice and draft
     uint32_t is_shared; // every second sequence has the first half of the pages of the one before
     uint32_t page_min; // pages of the pools, at least; the sequences' lie at the 2^31, 2^32 borders
     // The rest.

@@ -15,6 +15,7 @@
 
 #include "appliance/base/rng.h"
 #include "kernels/plan/device.h"
+#include "kernels/plan/hopper.h"
 #include "kernels/plan/plan.h"
 
 typedef struct rig {
@@ -61,6 +62,11 @@ static inline void add_prefill(rig_t *r, uint32_t kv, uint32_t cnt) {
 static inline void add_decode(rig_t *r, uint32_t kv) {
     add(r, kv, 1);
     r->decode_cnt++;
+}
+
+/* Gives the last decode so many query tokens, a draft to verify. */
+static inline void draft(rig_t *r, uint32_t cnt) {
+    r->seq[r->prefill_cnt + r->decode_cnt - 1].cnt = cnt;
 }
 
 static inline const tdm_pod_plan_t *build(rig_t *r, uint32_t route) {
@@ -122,7 +128,8 @@ static inline void check_cover(const rig_t *r) {
     assert_true(end <= r->plan.part_float_cnt);
     for (uint32_t s = 0; s < r->prefill_cnt + r->decode_cnt; s++) {
         uint32_t rows = r->seq[s].cnt * group;
-        uint32_t step = r->plan.tile_row;
+        int is_short = r->plan.variant == TDM_POD_VARIANT_HOPPER && s >= r->prefill_cnt;
+        uint32_t step = is_short ? TDM_HOPPER_DECODE_ROW : r->plan.tile_row;
         for (uint32_t row = 0; row < rows; row += step) {
             uint32_t n = TDM_MIN(step, rows - row);
             int64_t kv = (int64_t)r->seq[s].kv_cnt - r->seq[s].cnt + (row + n - 1) / group + 1;

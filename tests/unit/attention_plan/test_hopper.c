@@ -15,7 +15,8 @@ static void hopper_rig(rig_t *r, const char *gpu, uint32_t nhead_q, uint32_t nhe
 static void check_hopper(const rig_t *r) {
     const tdm_pod_plan_t *p = &r->plan;
     check_cover(r);
-    assert_int_equal(p->tile_row, TDM_HOPPER_ROW);
+    assert_true(p->tile_row == TDM_HOPPER_ROW || p->tile_row == TDM_HOPPER_ROW_SHORT);
+    if (r->decode_cnt) assert_int_equal(p->tile_row, TDM_HOPPER_ROW);
     assert_int_equal(p->cta_sm, 1);
     assert_int_equal(p->grid, 2 * r->config.gpu.sm_cnt);
     assert_int_equal(p->share[0] + p->share[1], r->config.gpu.sm_cnt);
@@ -23,18 +24,23 @@ static void check_hopper(const rig_t *r) {
     for (uint32_t kind = 0; kind < TDM_KIND_CNT; kind++) {
         if (p->item_cnt[kind]) assert_true(p->share[kind] > 0);
     }
+    uint32_t most = 0;
     for (uint32_t i = 0; i < p->item_cnt[TDM_KIND_DECODE]; i++) {
         const tdm_pod_item_t *it = &items(r, TDM_KIND_DECODE)[i];
         uint32_t page = (it->kv_end - it->kv_begin) / r->config.shape.page_tok;
         assert_true(it->kv_end - it->kv_begin <= TDM_HOPPER_ITEM_TOK);
         assert_true(page <= TDM_HOPPER_ITEM_PAGE);
-        assert_true(it->row_cnt <= TDM_HOPPER_GROUP);
+        assert_true(it->row_cnt <= head_of(r)->decode_row);
+        most = TDM_MAX(most, it->row_cnt);
     }
+    if (most) assert_int_equal(head_of(r)->decode_row, most);
+    assert_true(most <= TDM_HOPPER_DECODE_ROW);
 }
 
 static void random_batches_keep_what_the_kernel_asks(void **state) {
     (void)state;
-    static const uint32_t heads[][2] = {{32, 8}, {32, 4}, {32, 32}, {28, 4}, {8, 1}, {9, 3}};
+    static const uint32_t heads[][2] = {{32, 8}, {32, 4}, {32, 32}, {28, 4},
+                                        {8, 1},  {9, 3},  {32, 2},  {24, 2}};
     static const char *const gpu[] = {"h200", "h100-pcie", "h20", "h100-1g", "h100-3g"};
     tdm_rng_t rng = {.state = 90};
     for (uint32_t i = 0; i < 400; i++) {
@@ -53,12 +59,102 @@ static void random_batches_keep_what_the_kernel_asks(void **state) {
         }
         for (uint32_t s = 0; s < decode; s++) {
             add_decode(&r, tdm_rng_below(&rng, 10) ? draw_kv(&rng) : 0);
+            if (i % 4 == 3) draft(&r, 1 + tdm_rng_below(&rng, 8));
         }
         build(&r, TDM_ROUTE_FUSED);
         assert_int_equal(r.plan.variant, TDM_POD_VARIANT_HOPPER);
         check_hopper(&r);
         uint64_t key = r.plan.key;
         assert_int_equal(build(&r, TDM_ROUTE_FUSED)->key, key);
+        rig_close(&r);
+    }
+}
+
+/* Drafts that are verified as decodes of several tokens: Hopper's own, and of
+   the others the plain kernels alone. */
+static void drafts_need_a_kernel_that_knows_them(void **state) {
+    (void)state;
+    static const struct {
+        const char *gpu;
+        uint32_t variant, reason;
+    } want[] = {{"h200", TDM_POD_VARIANT_HOPPER, TDM_REASON_NONE},
+                {"a100", TDM_POD_VARIANT_PLAIN, TDM_FALLBACK_feature}};
+    for (uint32_t i = 0; i < TDM_COUNT_OF(want); i++) {
+        rig_t r;
+        rig_open(&r, want[i].gpu, 32, 8);
+        add_prefill(&r, 4096, 512);
+        for (uint32_t s = 0; s < 9; s++) {
+            add_decode(&r, 500 * s);
+            draft(&r, 1 + s % 8);
+        }
+        build(&r, TDM_ROUTE_FUSED);
+        assert_int_equal(r.plan.variant, want[i].variant);
+        assert_int_equal(r.plan.reason, want[i].reason);
+        check_cover(&r);
+        rig_close(&r);
+    }
+}
+
+/* Prefill alone, whose short tiles all begin at once. */
+static void few_tiles_alone_are_short(void **state) {
+    (void)state;
+    rig_t r;
+    hopper_rig(&r, "h200", 32, 8);
+    add_prefill(&r, 4096, 512);
+    assert_int_equal(build(&r, TDM_ROUTE_FUSED)->tile_row, TDM_HOPPER_ROW_SHORT);
+    check_hopper(&r);
+    add_decode(&r, 4096);
+    assert_int_equal(build(&r, TDM_ROUTE_FUSED)->tile_row, TDM_HOPPER_ROW);
+    r.prefill_cnt = r.decode_cnt = 0;
+    add_prefill(&r, 4096, 640);
+    assert_int_equal(build(&r, TDM_ROUTE_FUSED)->tile_row, TDM_HOPPER_ROW);
+    rig_close(&r);
+}
+
+/* A group of 16 reads keys twice: portable where decode is much of the work,
+   unless the config insists. */
+static void wide_groups_decode_on_the_portable_kernels(void **state) {
+    (void)state;
+    static const struct {
+        uint32_t prefill, decode, variant;
+    } want[] = {{0, 64, TDM_POD_VARIANT_PORTABLE},
+                {1024, 200, TDM_POD_VARIANT_PORTABLE},
+                {1024, 64, TDM_POD_VARIANT_HOPPER},
+                {1024, 0, TDM_POD_VARIANT_HOPPER}};
+    for (uint32_t i = 0; i < TDM_COUNT_OF(want); i++) {
+        rig_t r;
+        rig_open(&r, "h200", 32, 2);
+        if (want[i].prefill) add_prefill(&r, 8192, want[i].prefill);
+        for (uint32_t s = 0; s < want[i].decode; s++) add_decode(&r, 8192);
+        assert_int_equal(build(&r, TDM_ROUTE_FUSED)->variant, want[i].variant);
+        assert_int_equal(r.plan.reason, TDM_REASON_NONE);
+        check_cover(&r);
+        r.config.variant = TDM_POD_VARIANT_HOPPER;
+        assert_int_equal(build(&r, TDM_ROUTE_FUSED)->variant, TDM_POD_VARIANT_HOPPER);
+        rig_close(&r);
+    }
+}
+
+/* Routes that measured best on an H200: with little to decode a small gain is
+   no gain. */
+static void little_decode_is_fused_where_it_gains(void **state) {
+    (void)state;
+    static const struct {
+        uint32_t nhead_kv, ctx, chunk, batch, route;
+    } want[] = {{4, 32768, 1024, 3, TDM_ROUTE_SERIAL},
+                {4, 32768, 512, 3, TDM_ROUTE_SERIAL},
+                {4, 16384, 1024, 7, TDM_ROUTE_FUSED},
+                {8, 16384, 1024, 32, TDM_ROUTE_FUSED},
+                {8, 512, 64, 1, TDM_ROUTE_FUSED}};
+    for (uint32_t i = 0; i < TDM_COUNT_OF(want); i++) {
+        rig_t r;
+        hopper_rig(&r, "h200", 32, want[i].nhead_kv);
+        r.config.part_float_max = UINT64_C(1) << 32;
+        add_prefill(&r, want[i].ctx, want[i].chunk);
+        for (uint32_t s = 0; s < want[i].batch; s++) add_decode(&r, want[i].ctx);
+        assert_int_equal(build(&r, TDM_POD_ROUTE_AUTO)->route, want[i].route);
+        int is_fused = want[i].route == TDM_ROUTE_FUSED;
+        assert_int_equal(r.plan.reason, is_fused ? 0 : TDM_FALLBACK_not_profitable);
         rig_close(&r);
     }
 }
@@ -74,7 +170,7 @@ static void what_it_does_not_take_has_a_name(void **state) {
     assert_int_equal(bar_of(&r), TDM_REASON_NONE);
     r.config.gpu.smem_cta = 227 * 1024 - 1;
     assert_int_equal(bar_of(&r), TDM_FALLBACK_smem_limit);
-    r.config.shape.nhead_kv = 2; /* a group of 16 */
+    r.config.shape.nhead_kv = 1; /* a group of 32 */
     assert_int_equal(bar_of(&r), TDM_FALLBACK_group_size);
     r.config.shape.head_dim = 96;
     assert_int_equal(bar_of(&r), TDM_FALLBACK_head_dim);
@@ -229,6 +325,10 @@ static void a_route_has_its_cut(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_batches_keep_what_the_kernel_asks),
+        cmocka_unit_test(little_decode_is_fused_where_it_gains),
+        cmocka_unit_test(few_tiles_alone_are_short),
+        cmocka_unit_test(wide_groups_decode_on_the_portable_kernels),
+        cmocka_unit_test(drafts_need_a_kernel_that_knows_them),
         cmocka_unit_test(what_it_does_not_take_has_a_name),
         cmocka_unit_test(other_devices_get_the_portable_plan),
         cmocka_unit_test(without_room_for_partials_the_portable_plan_comes),

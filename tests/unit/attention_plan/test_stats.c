@@ -27,7 +27,9 @@ static tdm_pod_counters_t counters(uint64_t layers) {
                                 .wall_ns = 200,
                                 .tail = 0.25f,
                                 .sm_used = 8,
-                                .clock_ghz = 1.755f};
+                                .clock_ghz = 1.755f,
+                                .switch_cnt = 7,
+                                .ring_stall_cnt = 5 * layers};
 }
 
 static void one_launch_is_told_whole(void **state) {
@@ -47,6 +49,8 @@ static void one_launch_is_told_whole(void **state) {
     assert_int_equal(s.overlap_ns, 20);
     assert_int_equal(s.wall_ns, 200);
     assert_int_equal(s.tail_ns, 400); /* a quarter of 200 on each of 8 SMs */
+    assert_int_equal(s.role_switch_cnt, 7);
+    assert_int_equal(s.ring_stall_cnt, 5);
     assert_int_equal(s.sm_clock_khz, 1755000);
 }
 
@@ -88,6 +92,8 @@ static void layers_multiply_and_iterations_add(void **state) {
     assert_int_equal(s.merge_cnt, 120);
     assert_int_equal(s.wall_ns, 4000);
     assert_int_equal(s.tail_ns, 8000);
+    assert_int_equal(s.role_switch_cnt, 20 * 7); /* of the last launch's log */
+    assert_int_equal(s.ring_stall_cnt, 20 * 5);  /* counted in all */
     assert_int_equal(s.sm_clock_khz, 1755000);
 }
 

@@ -73,6 +73,8 @@ static void fake_attention(void *ctx, const tdm_engine_iter_t *it, uint32_t laye
     stats->wall_ns += 6;
     stats->overlap_ns += 7;
     stats->tail_ns += 8;
+    stats->role_switch_cnt += 10;
+    stats->ring_stall_cnt += 11;
     stats->sm_clock_khz = 9;
 }
 
@@ -349,6 +351,8 @@ static void the_result_carries_all_counters(void **state) {
     assert_int_equal(result->attention_flops, 5 * LAYERS);
     assert_int_equal(result->overlap_ns, 7 * LAYERS);
     assert_int_equal(result->tail_ns, 8 * LAYERS);
+    assert_int_equal(result->role_switch_cnt, 10 * LAYERS);
+    assert_int_equal(result->ring_stall_cnt, 11 * LAYERS);
     assert_int_equal(result->sm_clock_khz, 9);
     assert_int_equal(result->sm_cnt, 2);
 }

@@ -173,6 +173,8 @@ static int execute(void) {
     result[slot]->vcta_planned[0] = result[slot]->vcta_executed[0] = 10;
     result[slot]->overlap_ns = 11;
     result[slot]->tail_ns = 12;
+    result[slot]->role_switch_cnt = 13;
+    result[slot]->ring_stall_cnt = 14;
     result[slot]->sm_clock_khz = 1755000;
     result[slot]->launch_cnt = 5; /* 2 of 4 CTAs: half a wave */
     result[slot]->slot_cnt = 4;
@@ -406,6 +408,8 @@ static void the_block_tells_what_happened(void **state) {
     assert_int_equal(metric(TDM_METRIC_vcta_total, TDM_LABEL_OP_prefill), 10 * s->iteration_cnt);
     assert_int_equal(metric(TDM_METRIC_attention_overlap_seconds_total, 0), 11 * s->iteration_cnt);
     assert_int_equal(metric(TDM_METRIC_attention_tail_seconds_total, 0), 12 * s->iteration_cnt);
+    assert_int_equal(metric(TDM_METRIC_attention_role_switches_total, 0), 13 * s->iteration_cnt);
+    assert_int_equal(metric(TDM_METRIC_attention_ring_stalls_total, 0), 14 * s->iteration_cnt);
     assert_int_equal(metric(TDM_METRIC_executor_sm_clock_hertz, 0), UINT64_C(1755000000));
     assert_int_equal(metric(TDM_METRIC_executor_sm_clock_max_hertz, 0), UINT64_C(1755000000));
     assert_int_equal(metric(TDM_METRIC_gpu_stage_iterations_total, 0), 1);

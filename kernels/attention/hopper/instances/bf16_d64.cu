@@ -2,6 +2,6 @@
 #include "kernels/attention/hopper/fused.cuh"
 #include "kernels/attention/hopper/instance.h"
 
-const void *hop_bf16_d64(void) {
-    return reinterpret_cast<const void *>(hop_kernel<hop_traits<__nv_bfloat16, 64, HOP_KEY>>);
+const void *hop_bf16_d64(uint32_t kinds) {
+    return hop_image<hop_traits<__nv_bfloat16, 64, HOP_KEY>>(kinds);
 }
