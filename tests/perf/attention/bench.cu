@@ -42,7 +42,7 @@ static __global__ void random_kernel(__nv_bfloat162 *to, uint64_t cnt, uint32_t 
     }
 }
 
-static void *take_random(uint64_t sz, uint32_t seed) {
+void *bench_random(uint64_t sz, uint32_t seed) {
     void *p;
     OK(cudaMalloc(&p, sz));
     random_kernel<<<1056, 256>>>((__nv_bfloat162 *)p, sz / 4, seed);
@@ -53,9 +53,9 @@ static void *take_random(uint64_t sz, uint32_t seed) {
 void bench_open(bench_t *b, uint64_t pool_sz, const tdm_pod_config_t *knob) {
     b->pool_sz = pool_sz;
     b->knob = *knob;
-    b->k = take_random(pool_sz, 1);
-    b->v = take_random(pool_sz, 2);
-    b->q = take_random(ROW_MAX * HEAD_MAX * DIM * 2, 3);
+    b->k = bench_random(pool_sz, 1);
+    b->v = bench_random(pool_sz, 2);
+    b->q = bench_random(ROW_MAX * HEAD_MAX * DIM * 2, 3);
     OK(cudaMalloc(&b->out, ROW_MAX * HEAD_MAX * DIM * 2));
     OK(cudaMalloc((void **)&b->lse, ROW_MAX * HEAD_MAX * 4));
     OK(cudaMalloc((void **)&b->table, 64u << 20));

@@ -63,6 +63,9 @@ int bench_way(bench_t *b, const point_t *p, uint32_t i);
 // way FUSED planned.
 void bench_choose(bench_t *b, tdm_pod_plan_t *plan);
 
+// bench_random takes sz bytes of device memory, bf16 numbers of variance 1.
+void *bench_random(uint64_t sz, uint32_t seed);
+
 // bench_launch queues way i on the next set.
 void bench_launch(bench_t *b, uint32_t i);
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/perf/attention/burst.h"
 
-#include <dlfcn.h>
 #include <math.h>
 #include <time.h>
 
 #include <algorithm>
 
 #include "appliance/base/rng.h"
+#include "tests/perf/attention/product.h"
 
 static __global__ void spin_kernel(uint32_t ns) {
     for (uint32_t i = 0; i < ns; i += 1000) __nanosleep(1000);
@@ -113,34 +113,18 @@ void burst_measure(bench_t *b, const uint32_t *list, uint32_t cnt, const rounds_
     }
 }
 
-// cuBLAS, found at run time; its numbers are those of its header
-// (CUDA_R_16BF, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT).
-typedef int gemm_t(void *handle, int ta, int tb, int m, int n, int k, const void *alpha,
-                   const void *a, int a_type, int lda, const void *b, int b_type, int ldb,
-                   const void *beta, void *c, int c_type, int ldc, int compute, int algo);
-
 static float gemm_ceiling(bench_t *b) {
-    void *lib = nullptr;
-    for (const char *name : {"libcublas.so.13", "libcublas.so.12", "libcublas.so"})
-        if (!lib) lib = dlopen(name, RTLD_NOW);
-    if (!lib) return 0;
-    auto create = (int (*)(void **))dlsym(lib, "cublasCreate_v2");
-    auto set_stream = (int (*)(void *, cudaStream_t))dlsym(lib, "cublasSetStream_v2");
-    auto gemm = (gemm_t *)dlsym(lib, "cublasGemmEx");
-    void *h;
-    if (!create || !set_stream || !gemm || create(&h) || set_stream(h, b->stream)) return 0;
-    const int n = 8192;
+    const uint32_t n = 8192;
     const uint64_t sz = 2ull * n * n;
-    if (b->pool_sz < 2 * sz) return 0;
-    const float one = 1.0f, zero = 0.0f;
+    product_t p;
+    if (b->pool_sz < 2 * sz || !product_open(&p, b->stream)) return 0;
     void *c;
     OK(cudaMalloc(&c, sz));
     float us[BURST_MAX * 6];
     int error = 0;
     for (uint32_t r = 0; r < 6; r++) {
         burst(b, BURST_MAX, IDLE_US, us + r * BURST_MAX, [&] {
-            error |= gemm(h, 0, 0, n, n, n, &one, b->k, 14, n, (uint8_t *)b->v + sz, 14, n, &zero,
-                          c, 14, n, 68, -1);
+            error |= product_run(&p, n, n, n, b->k, static_cast<uint8_t *>(b->v) + sz, c);
         });
     }
     OK(cudaFree(c));

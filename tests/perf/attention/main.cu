@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// perf_attention [--set named|peers|grid|small|ablate|steady|ncu] [--points A:B] [--ways A,B,...]
+// perf_attention [--set named|peers|grid|small|wide|ablate|steady|ncu] [--points A:B] [--ways
+// A,B,...]
 //                [--rounds LEAST:MOST] [--within SHARE] [--steady SECONDS] [--profile] [--sweep
 //                PIECES]
+//                [--layer SECONDS] [--batch N]
 //                [--pool GB] [--variant N] [--knob KEY=VALUE]... [--out FILE]
 //
 // Measures hybrid batches (points.h) by every way to run them (ways.h) and
@@ -10,10 +12,12 @@
 //
 //   --set      named: the points peers were measured on, and more; peers:
 //              the 31 that every peer was; grid: models x chunks x contexts
-//              x batches; small: little work; ablate, steady, ncu: the named
-//              points so marked, ablate with all ways
+//              x batches; small: little work; wide: many query heads of a KV head; ablate, steady,
+//              ncu: the named points so marked, ablate with all ways
 //   --ways     these only, by name
-//   --steady   besides, serial and fused for so many seconds each
+//   --steady   besides, serial, streams_dp and fused for so many seconds each
+//   --layer    besides, the same between a layer's products (layer.h)
+//   --batch    decodes, in place of the point's
 //   --sweep    besides, the fused way by every share of SMs and up to so many
 //              pieces of a tile (sweep.h)
 //   --profile  no timing: each way once between cudaProfilerStart and
@@ -25,6 +29,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/perf/attention/layer.h"
 #include "tests/perf/attention/rows.h"
 #include "tests/perf/attention/sweep.h"
 
@@ -35,6 +40,8 @@ typedef struct args {
     unsigned last;
     unsigned pool_gb;
     double steady_s;
+    double layer_s;
+    unsigned batch;
     int is_profile;
     unsigned sweep;
     rounds_t rounds;
@@ -51,6 +58,10 @@ static void set_knob(tdm_pod_config_t *c, const char *kv) {
         c->decode_split_tok = v;
     else if (!strncmp(kv, "prefill_split=", 14))
         c->prefill_split_max = v;
+    else if (!strncmp(kv, "prefill_row=", 12))
+        c->prefill_row = v;
+    else if (!strncmp(kv, "dependent=", 10))
+        c->is_dependent = v;
     else {
         fprintf(stderr, "unknown knob %s\n", kv);
         exit(2);
@@ -87,6 +98,10 @@ static void parse(int argc, char **argv, args_t *a) {
             a->rounds.within = (float)atof(v);
         else if (!strcmp(argv[i - 1], "--steady"))
             a->steady_s = atof(v);
+        else if (!strcmp(argv[i - 1], "--layer"))
+            a->layer_s = atof(v);
+        else if (!strcmp(argv[i - 1], "--batch"))
+            a->batch = (unsigned)atoi(v);
         else if (!strcmp(argv[i - 1], "--sweep"))
             a->sweep = (unsigned)atoi(v);
         else if (!strcmp(argv[i - 1], "--pool"))
@@ -116,6 +131,11 @@ static int point_at(const char *set, unsigned idx, point_t *out) {
     if (!strcmp(set, "small")) {
         if (idx >= POINT_SMALL_CNT) return 0;
         *out = point_small(idx);
+        return 1;
+    }
+    if (!strcmp(set, "wide")) {
+        if (idx >= POINT_WIDE_CNT) return 0;
+        *out = point_wide[idx];
         return 1;
     }
     for (unsigned i = 0; i < POINT_NAMED_CNT; i++) {
@@ -163,6 +183,24 @@ static void profile(bench_t *b, const point_t *p, const uint32_t *list, uint32_t
     }
 }
 
+// Seconds of load: attention alone, and between a layer's products.
+static void load(bench_t *b, const args_t *a, const point_t *p, const uint32_t *list,
+                 uint32_t cnt) {
+    steady_t s;
+    const uint32_t dependent = a->knob.is_dependent;
+    int is_layer = a->layer_s > 0 && layer_open(b);
+    for (uint32_t k = 0; k < cnt; k++) {
+        const char *name = way_list[list[k]].name;
+        if (list[k] != SERIAL && list[k] != STREAMS_DP && list[k] != FUSED) continue;
+        if (a->steady_s > 0 && steady_run(b, bench_launch, list[k], a->steady_s, &s))
+            row_steady(a->out, p, "steady", name, dependent, &s);
+        if (is_layer && steady_run(b, layer_run, list[k], a->layer_s, &s))
+            row_steady(a->out, p, "layer", name, dependent, &s);
+    }
+    if (is_layer && cnt && steady_run(b, layer_products_run, list[0], a->layer_s, &s))
+        row_steady(a->out, p, "layer", "products", dependent, &s);
+}
+
 int main(int argc, char **argv) {
     static bench_t b;
     static args_t a;
@@ -178,6 +216,7 @@ int main(int argc, char **argv) {
     point_t p;
     for (unsigned i = a.first; i < a.last && point_at(a.set, i, &p); i++) {
         static timing_t t[WAY_CNT];
+        if (a.batch) p.batch = a.batch;
         bench_point(&b, &p);
         uint32_t list[WAY_CNT];
         uint32_t all = choose_ways(&a, list);
@@ -208,11 +247,7 @@ int main(int argc, char **argv) {
             sweep_run(&b, &p, a.sweep, &s);
             row_sweep(a.out, &p, &s);
         }
-        for (uint32_t k = 0; k < cnt && a.steady_s > 0; k++) {
-            steady_t s;
-            if (list[k] != SERIAL && list[k] != FUSED) continue;
-            if (steady_run(&b, list[k], a.steady_s, &s)) row_steady(a.out, &p, list[k], &s);
-        }
+        load(&b, &a, &p, list, cnt);
     }
     if (!is_right) printf("COUNTERS DIFFER FROM A PLAN\n");
     return is_right ? 0 : 1;

@@ -10,6 +10,7 @@
            wave-quantisation pair
    small   a few tokens of prefill, few or many decodes, short contexts: what
            a launch itself costs shows here
+   wide    many query heads of a KV head
    grid    3 models x 3 chunks x 4 contexts x 4 decode batches: as many
            sequences as the memory holds beside the model's weights, and a
            half, a quarter and a sixteenth of them
@@ -122,6 +123,15 @@ static inline point_t point_grid(uint32_t idx) {
                  0,        0,          0,           0,   0};
     return p;
 }
+
+/* Groups of 8, 12 and 16 query heads of a KV head, chunk beside decodes that
+   take about as long. */
+static const point_t point_wide[] = {
+    {"group8", 32, 4, 8192, 1024, 64, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+    {"group12", 24, 2, 8192, 1024, 128, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+    {"group16", 32, 2, 8192, 1024, 128, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+};
+#define POINT_WIDE_CNT (sizeof point_wide / sizeof point_wide[0])
 
 #define POINT_SMALL_CNT (3u * 3u * 4u)
 

@@ -36,12 +36,12 @@ static void put_way(FILE *f, const bench_t *b, uint32_t i, const timing_t *t,
         f,
         "\"%s\": {\"us\": %.1f, \"lo\": %.1f, \"hi\": %.1f, \"n\": %u, \"items\": [%u, %u], "
         "\"merges\": %u, \"waves\": [%.2f, %.2f], \"colocated\": %.3f, \"overlap\": %.3f, "
-        "\"tail\": %.3f, \"switches\": %u, \"ghz\": %.3f, \"decode_split\": %u, \"share\": [%u, %u], "
+        "\"tail\": %.3f, \"switches\": %u, \"stalls\": %llu, \"ghz\": %.3f, \"decode_split\": %u, \"share\": [%u, %u], "
         "\"key\": \"%016llx\"}",
         way_list[i].name, t->us, t->lo, t->hi, t->cnt, p->item_cnt[0], p->item_cnt[1], p->merge_cnt,
         p->wave[0], p->wave[1], (double)c->colocated_ns / sm, (double)c->overlap_ns / wall, c->tail,
-        c->switch_cnt, c->clock_ghz, p->decode_split_tok, p->share[0], p->share[1],
-        (unsigned long long)p->key);
+        c->switch_cnt, (unsigned long long)c->ring_stall_cnt, c->clock_ghz, p->decode_split_tok,
+        p->share[0], p->share[1], (unsigned long long)p->key);
 }
 
 // What the planner would take, and whether the way that was measured for it
@@ -72,7 +72,7 @@ int row_point(FILE *f, bench_t *b, const point_t *p, const char *set, const uint
             (double)any->kind_flops[0], (double)any->kind_flops[1], (double)any->kind_bytes[0],
             (double)any->kind_bytes[1], any->pred_us[0], any->pred_us[1], b->set_cnt,
             p->fi_serial_us, p->fi_pod_us, p->fa3_us, p->split_us, p->vattn_us);
-    if (b->pod[SERIAL] && b->pod[STREAMS_DP] && b->pod[FUSED]) put_choice(f, b);
+    if (b->pod[SERIAL] && b->pod[FUSED]) put_choice(f, b);
     fprintf(f, "\"ways\": {");
     for (uint32_t k = 0; k < cnt; k++) {
         tdm_pod_counters_t c;
@@ -99,12 +99,14 @@ void row_sweep(FILE *f, const point_t *p, const sweep_t *s) {
     fflush(f);
 }
 
-void row_steady(FILE *f, const point_t *p, uint32_t i, const steady_t *s) {
-    fprintf(f,
-            "{\"row\": \"steady\", \"model\": \"%s\", \"ctx\": %u, \"chunk\": %u, \"batch\": %u, "
-            "\"way\": \"%s\", \"us\": %.1f, \"joule\": %.4f, \"watt_mean\": %.0f, "
-            "\"watt_most\": %.0f, \"seconds\": %.2f, \"ghz\": %.3f}\n",
-            p->model, p->ctx, p->chunk, p->batch, way_list[i].name, s->us, s->joule, s->watt_mean,
-            s->watt_most, s->seconds, s->clock_ghz);
+void row_steady(FILE *f, const point_t *p, const char *what, const char *way, uint32_t dependent,
+                const steady_t *s) {
+    fprintf(
+        f,
+        "{\"row\": \"%s\", \"model\": \"%s\", \"ctx\": %u, \"chunk\": %u, \"batch\": %u, "
+        "\"way\": \"%s\", \"dependent\": %u, \"us\": %.1f, \"joule\": %.4f, \"watt_mean\": %.0f, "
+        "\"watt_most\": %.0f, \"seconds\": %.2f, \"ghz\": %.3f}\n",
+        what, p->model, p->ctx, p->chunk, p->batch, way, dependent, s->us, s->joule, s->watt_mean,
+        s->watt_most, s->seconds, s->clock_ghz);
     fflush(f);
 }

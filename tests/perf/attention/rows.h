@@ -24,6 +24,8 @@ int row_point(FILE *f, bench_t *b, const point_t *p, const char *set, const uint
 
 void row_sweep(FILE *f, const point_t *p, const sweep_t *s);
 
-void row_steady(FILE *f, const point_t *p, uint32_t i, const steady_t *s);
+// what: "steady", or "layer" of what layer.h runs.
+void row_steady(FILE *f, const point_t *p, const char *what, const char *way, uint32_t dependent,
+                const steady_t *s);
 
 #endif // TDM_TESTS_PERF_ATTENTION_ROWS_H

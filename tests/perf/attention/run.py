@@ -17,9 +17,12 @@ perf_planner), OUT gets attention.jsonl, attention.md and ledger.jsonl.
   planner   the planner's time on this host
   ncu       three points under Nsight Compute, where it is
   peers     peers.py on the named points, in the same call
-  hopper    the Hopper kernels: the 31 points that every peer was measured on,
-            each share and cut of them, four points for two seconds with
-            energy; its rows go to attention_hopper.jsonl, .md and ledger
+  hopper    the Hopper kernels; its rows go to attention_hopper.jsonl, .md and
+            ledger.  Parts by --hopper: points (the 31 that every peer was
+            measured on; with --sweep "--sweep 3" each share and cut of them),
+            grid (with little work; what seems slower than serial again), load
+            (seconds of it, with energy, and between a layer's products), wide
+            (many query heads of a KV head), ncu
 
 --peers DIR: a folder of wheels (pip download flashinfer-python and what it
 needs).  Folders in it are put on the path as they are: a
@@ -86,12 +89,12 @@ def image_hash(program, variant):
     return hashlib.sha256(text.encode()).hexdigest()[:16] if sass else "unknown"
 
 
-def run_row(program, args):
+def run_row(program, args, variant):
     smi = output("nvidia-smi", "--query-gpu=name,driver_version,power.limit,clocks.max.sm,"
                  "temperature.gpu", "--format=csv,noheader").strip().split(", ")
     git = output("git", "-C", HERE, "rev-parse", "--short", "HEAD").strip()
     return {"row": "run", "date": datetime.date.today().isoformat(), "commit": args.commit or git,
-            "image": image_hash(program, args.variant), "gpu": smi}
+            "image": image_hash(program, variant), "gpu": smi}
 
 
 class Out:
@@ -163,7 +166,7 @@ def ncu_metrics():
     return got
 
 
-def ncu(out, program):
+def ncu(out, program, variant):
     """Kernel replay for each launch, range replay for what two streams or two
     launches do together."""
     if not shutil.which("ncu"):
@@ -174,8 +177,8 @@ def ncu(out, program):
         names = [m for m in metrics if mode == "kernel" or not m.startswith("launch__")]
         start = ["--profile-from-start", "off"] if mode == "kernel" else []  # a range is its own
         text = out.program("ncu " + mode, 60, "ncu", "--clock-control", "none", "--csv", "--page",
-                           "raw", "--replay-mode", mode, *start, "--metrics", ",".join(names), program, "--set", "ncu", "--ways", ways, "--profile",
-                           "--pool", "5")
+                           "raw", "--replay-mode", mode, *start, "--metrics", ",".join(names), program,
+                           "--variant", variant, "--set", "ncu", "--ways", ways, "--profile", "--pool", "5")
         labels = re.findall(r"^profile (\S+) (\d+) (\d+) (\d+) (\S+)", text, re.M)
         table = [x for x in text.splitlines() if x.startswith('"')]
         if len(table) < 3:
@@ -207,18 +210,53 @@ def peers(out, tmp, folder, named):
     out.lines(path)
 
 
-def hopper(args, tmp, program):
+def again(out, tmp, base, name, cnt):
+    """The planner's choice on a set of points; where it seems slower than the
+    halves one after the other, measured anew with many samples."""
+    path = os.path.join(tmp, name + ".jsonl")
+    fast = ["--ways", "serial,fused", "--rounds", "1:2", "--within", "0.02"]
+    out.program("hopper " + name, 90, *base, name, *fast, "--out", path)
+    points = [r for r in (json.loads(x) for x in open(path, encoding="utf-8")) if r["row"] == "point"]
+    out.put(*points)
+    for i, p in enumerate(points[:cnt]):
+        us = {w: p["ways"][w]["us"] for w in ("serial", "fused")}
+        if us[p["choice"]["way"]] > 1.005 * us["serial"]:
+            measure(out, tmp, f"hopper {name} {i}", 30, *base, name, "--points", f"{i}:{i + 1}",
+                    "--ways", "serial,fused", "--rounds", "10:10")
+
+
+def hopper(args, tmp, program, parts):
     """Rows and tables of their own, beside those of the other steps."""
     name = os.path.join(args.out, "attention_hopper")
     out = Out(name + ".jsonl")
-    out.put(run_row(program, args))
+    out.put(run_row(program, args, "3"))
     base = [program, "--variant", "3", "--set"]
-    measure(out, tmp, "hopper", 120, *base, "peers", "--rounds", "2:3", "--sweep", "3", "--ways",
-            "prefill,decode,serial,streams_pd,streams_dp,fused")
-    for first in (0, 2, 4, 6):  # of the steady points: the four of the issue of record
-        measure(out, tmp, f"hopper steady {first}", 30, *base, "steady", "--points",
-                f"{first}:{first + 1}", "--rounds", "1:1", "--ways", "serial,fused", "--pool", "10",
-                "--steady", "2")
+    one = ["--rounds", "1:1", "--pool", "10"]
+    if "points" in parts:
+        measure(out, tmp, "hopper", 120, *base, "peers", "--rounds", "2:3", *args.sweep.split(),
+                "--ways", "prefill,decode,serial,streams_pd,streams_dp,fused")
+    if "grid" in parts:
+        again(out, tmp, base, "grid", 144)
+        again(out, tmp, base, "small", 36)
+    if "load" in parts:
+        # Of the steady points the four of the issue of record, and the third of ncu's.
+        for i, ways, layer in ((0, "serial,streams_dp,fused", "1.2"), (2, "serial,streams_dp,fused", "1.2"),
+                               (4, "serial,streams_dp,fused", "1.2"), (5, "serial,streams_dp,fused", "0"),
+                               (6, "serial,fused", "0")):
+            measure(out, tmp, f"hopper load {i}", 40, *base, "steady", "--points", f"{i}:{i + 1}",
+                    "--ways", ways, "--steady", "1.6", "--layer", layer, *one)
+        measure(out, tmp, "hopper dependent", 30, *base, "steady", "--points", "0:1", "--ways",
+                "serial,fused", "--steady", "1.6", "--layer", "1.2", "--knob", "dependent=1", *one)
+    if "wide" in parts:
+        for variant in ("2", "3"):
+            path = os.path.join(tmp, "wide.jsonl")
+            out.program("hopper wide " + variant, 30, program, "--variant", variant, "--set", "wide",
+                        "--ways", "prefill,decode,serial,fused", "--rounds", "2:2", "--pool", "10",
+                        "--out", path)
+            rows = [json.loads(x) for x in open(path, encoding="utf-8")]
+            out.put(*({**r, "set": "wide" + variant} for r in rows if r["row"] == "point"))
+    if "ncu" in parts:
+        ncu(out, program, "3")
     with open(name + ".md", "w", encoding="utf-8") as f:
         out.program("hopper report", 60, sys.executable, os.path.join(HERE, "hopper.py"),
                     name + ".jsonl", "--ledger", name + ".ledger", stdout=f)
@@ -232,6 +270,8 @@ def main():
     ap.add_argument("--peers")
     ap.add_argument("--commit", default="")
     ap.add_argument("--variant", default="2")
+    ap.add_argument("--hopper", default="points,grid,load,wide,ncu")
+    ap.add_argument("--sweep", default="")
     args = ap.parse_args()
     steps = ALL if args.steps == "all" else args.steps.split(",")
     os.makedirs(args.out, exist_ok=True)
@@ -241,11 +281,11 @@ def main():
         return 2
     if "hopper" in steps:
         with tempfile.TemporaryDirectory() as tmp:
-            hopper(args, tmp, program)
+            hopper(args, tmp, program, args.hopper.split(","))
         if steps == ["hopper"]:
             return 0
     out = Out(os.path.join(args.out, "attention.jsonl"))
-    out.put(run_row(program, args))
+    out.put(run_row(program, args, args.variant))
     with tempfile.TemporaryDirectory() as tmp:
         base = [program, "--variant", args.variant, "--set"]
         if "named" in steps:
@@ -270,7 +310,7 @@ def main():
                 out.program("planner", 60, planner, stdout=f)
             out.lines(path)
         if "ncu" in steps:
-            ncu(out, program)
+            ncu(out, program, args.variant)
     with open(os.path.join(args.out, "attention.md"), "w", encoding="utf-8") as f:
         out.program("report", 60, sys.executable, os.path.join(HERE, "report.py"),
                     os.path.join(args.out, "attention.jsonl"), "--ledger",

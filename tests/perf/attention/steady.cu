@@ -52,7 +52,7 @@ static double now_us(void) {
     return (double)t.tv_sec * 1e6 + (double)t.tv_nsec * 1e-3;
 }
 
-int steady_run(bench_t *b, uint32_t i, double seconds, steady_t *out) {
+int steady_run(bench_t *b, steady_fn *fn, uint32_t i, double seconds, steady_t *out) {
     static nvml_t n;
     if (!n.device && !open_nvml(&n)) return 0;
     unsigned long long mj0 = 0, mj1 = 0;
@@ -68,7 +68,7 @@ int steady_run(bench_t *b, uint32_t i, double seconds, steady_t *out) {
             cnt = 0;
             (void)n.energy(n.device, &mj0);
         }
-        for (int k = 0; k < 8; k++, cnt++) bench_launch(b, i);
+        for (int k = 0; k < 8; k++, cnt++) fn(b, i);
         OK(cudaEventRecord(done[lot & 1], b->stream));
         if (lot) OK(cudaEventSynchronize(done[(lot & 1) ^ 1]));
         double watt = watt_now(&n);

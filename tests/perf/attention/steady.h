@@ -16,8 +16,11 @@ typedef struct steady {
     double clock_ghz; // of the last launch, by the kernels' own clocks
 } steady_t;
 
-// steady_run loads the card with way i for 0.3 s, then measures for
+// What is run over and over, of way i.
+typedef void steady_fn(bench_t *b, uint32_t i);
+
+// steady_run loads the card with fn of way i for 0.3 s, then measures for
 // `seconds`.  0 where the machine has no NVML.
-int steady_run(bench_t *b, uint32_t i, double seconds, steady_t *out);
+int steady_run(bench_t *b, steady_fn *fn, uint32_t i, double seconds, steady_t *out);
 
 #endif // TDM_TESTS_PERF_ATTENTION_STEADY_H
