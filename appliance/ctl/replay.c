@@ -24,7 +24,7 @@ enum { EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_UNREACHABLE = 4 };
 typedef struct words {
     tdm_ctl_options_t o;
     const char *trace, *records;
-    int is_http1, is_plain, is_quiet;
+    int is_http1, is_plain, is_quiet, is_cut;
     double requests, duration, rate, load, capacity, cv, scale, context, vocab, connections,
         open_max, ttft_ms, gap_ms, epsilon, warm;
 } words_t;
@@ -45,6 +45,7 @@ typedef struct replay {
     char *body;
     size_t body_sz;
     int64_t start_ns, tick_ns;
+    uint32_t look_cnt[2]; /* at the queue, in the window's first and last quarter */
     FILE *records;
 } replay_t;
 
@@ -78,6 +79,7 @@ static int own(words_t *w, const char *a, const char *value) {
                                        {"--epsilon", &w->epsilon, 0, 1}};
     if (strcmp(a, "--plain") == 0) return w->is_plain = 1;
     if (strcmp(a, "--quiet") == 0) return w->is_quiet = 1;
+    if (strcmp(a, "--cut") == 0) return w->is_cut = 1;
     for (size_t k = 0; k < TDM_COUNT_OF(number); k++)
         if (strcmp(number[k].name, a) == 0)
             return value && tdm_ctl_number_read(&number[k], value) ? 2 : -1;
@@ -147,6 +149,9 @@ static tdm_status_t list_load(replay_t *r, tdm_error_t *err) {
     if (r->list.row_cnt == 0) return tdm_error_set(err, TDM_ERR_INVAL, "no request is left");
     r->frame.offered = tdm_workload_rate(&r->list);
     r->frame.span_s = (double)r->list.row[r->list.row_cnt - 1u].at_ns / 1e9;
+    if (w->is_cut && w->duration > 0) r->frame.span_s = w->duration;
+    r->frame.is_cut = (uint32_t)w->is_cut;
+    r->frame.warm_cnt = (uint32_t)w->warm;
     r->form.seed = seed;
     r->form.block_tok = (uint32_t)fmax(1.0, floor(TDM_WORKLOAD_BLOCK_TOK * w->scale + 0.5));
     return tdm_workload_warm(&r->list, (uint32_t)w->warm, seed, &r->warm, err);
@@ -238,15 +243,48 @@ static int send_due(replay_t *r, int64_t now_ns, tdm_error_t *err) {
     return 1;
 }
 
-/* lose_patience gives up what is open for too long, or everything. */
-static void lose_patience(replay_t *r, int64_t now_ns, int is_all) {
-    int64_t patience_ns = (int64_t)r->w->o.seconds * TDM_NS_PER_S;
+/* give_up ends what is open and was due before a time. */
+static void give_up(replay_t *r, tdm_outcome_t outcome, int64_t before_ns, int64_t now_ns) {
     for (uint32_t i = 0; i < r->slot_cnt; i++) {
         tdm_job_t *job = &r->job[i];
-        if (!job->is_open || (!is_all && now_ns - job->due_ns <= patience_ns)) continue;
+        if (!job->is_open || job->due_ns >= before_ns) continue;
         r->wire->cancel(r->wire, job);
-        tdm_job_end(job, TDM_OUTCOME_TIMEOUT, now_ns);
+        tdm_job_end(job, outcome, now_ns);
     }
+}
+
+static void lose_patience(replay_t *r, int64_t now_ns) {
+    int64_t patience_ns = (int64_t)r->w->o.seconds * TDM_NS_PER_S;
+    give_up(r, TDM_OUTCOME_TIMEOUT, now_ns - patience_ns, now_ns);
+}
+
+/* --- a window -------------------------------------------------------------- */
+
+static int64_t window_ns(const replay_t *r) {
+    return (int64_t)(r->frame.span_s * 1e9);
+}
+
+/* look counts those without a token yet. */
+static void look(replay_t *r, int64_t now_ns) {
+    int64_t at_ns = now_ns - r->start_ns, quarter_ns = window_ns(r) / 4;
+    uint32_t which = at_ns < quarter_ns ? 0u : 1u, cnt = 0;
+    if (at_ns < 0 || (which == 1 && at_ns < 3 * quarter_ns)) return;
+    for (uint32_t i = 0; i < r->slot_cnt; i++) cnt += r->job[i].is_open && r->job[i].last_ns == 0;
+    r->frame.waiting[which] += cnt;
+    r->look_cnt[which]++;
+}
+
+/* cut ends the window.  Who waits longer than the target by now has missed
+   it, by at least so much; of the others nothing can be said. */
+static void cut(replay_t *r, int64_t now_ns) {
+    for (uint32_t i = 0; i < r->slot_cnt; i++) {
+        tdm_job_t *job = &r->job[i];
+        int64_t ns = now_ns - job->due_ns;
+        if (job->is_open && job->last_ns == 0 && ns > r->tally.ttft_target_ns)
+            job->seen.first_ns = ns;
+    }
+    give_up(r, TDM_OUTCOME_CUT, INT64_MAX, now_ns);
+    while (r->next < r->list.row_cnt) skip(r, TDM_OUTCOME_UNSENT);
 }
 
 static void progress(const replay_t *r, int is_last) {
@@ -317,12 +355,17 @@ static void cool_down(replay_t *r) {
 
 static tdm_status_t run(replay_t *r, tdm_error_t *err) {
     tdm_status_t st = warm_up(r, err);
+    r->warm_tally = r->tally; /* empty, with its targets: gaps count from here on */
     r->start_ns = tdm_clock_now_ns() + LEAD_NS;
     while (st == TDM_OK && (r->next < r->list.row_cnt || r->spare_cnt < r->slot_cnt)) {
         int64_t now_ns = tdm_clock_now_ns();
         if (tdm_load_relaxed(&stop)) {
-            lose_patience(r, now_ns, 1);
+            give_up(r, TDM_OUTCOME_TIMEOUT, INT64_MAX, now_ns);
             return tdm_error_set(err, TDM_ERR_CLOSED, "interrupted");
+        }
+        if (r->w->is_cut && now_ns >= r->start_ns + window_ns(r)) {
+            cut(r, now_ns);
+            break;
         }
         int is_free = send_due(r, now_ns, err);
         int64_t until_ns = now_ns + TICK_NS;
@@ -332,10 +375,13 @@ static tdm_status_t run(replay_t *r, tdm_error_t *err) {
         st = r->wire->step(r->wire, until_ns, err);
         if (now_ns < r->tick_ns) continue;
         r->tick_ns = now_ns + TICK_NS;
-        lose_patience(r, now_ns, 0);
+        lose_patience(r, now_ns);
+        look(r, now_ns);
         progress(r, 0);
     }
     progress(r, 1);
+    for (uint32_t i = 0; i < 2; i++) r->frame.waiting[i] /= TDM_MAX(r->look_cnt[i], 1u);
+    tdm_tally_add_gaps(&r->tally, &r->warm_tally);
     return st;
 }
 

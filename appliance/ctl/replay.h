@@ -22,6 +22,9 @@
      --warm N           decodes that run already when the first request
                         arrives, drawn from the list; their KV is taken
                         as computed, which api.warm_start allows    0
+     --cut              the window, --duration long, ends the replay: what is
+                        open then is given up, and a first token that is
+                        overdue has missed its target
      --ttft-ms --gap-ms --epsilon    the targets that are judged
      --records FILE     one line of JSON a request
      --plain            only fields that every server knows

@@ -9,8 +9,8 @@
 static const double shares[3] = {0.5, 0.99, 0.999};
 
 const char *tdm_outcome_name(tdm_outcome_t outcome) {
-    static const char *const name[TDM_OUTCOME_CNT] = {"done", "refused", "failed",
-                                                      "lost", "timeout", "unsent"};
+    static const char *const name[TDM_OUTCOME_CNT] = {"done",    "refused", "failed", "lost",
+                                                      "timeout", "unsent",  "cut"};
     return outcome < TDM_OUTCOME_CNT ? name[outcome] : "unknown";
 }
 
@@ -42,6 +42,14 @@ void tdm_tally_gap(tdm_tally_t *t, int64_t gap_ns) {
     t->over_twice_cnt += gap_ns > 2 * t->gap_target_ns;
 }
 
+void tdm_tally_add_gaps(tdm_tally_t *t, const tdm_tally_t *from) {
+    for (uint32_t i = 0; i < TDM_TALLY_BIN_CNT; i++) t->gap.bin[i] += from->gap.bin[i];
+    t->gap.cnt += from->gap.cnt;
+    t->gap.max_ns = TDM_MAX(t->gap.max_ns, from->gap.max_ns);
+    t->over_cnt += from->over_cnt;
+    t->over_twice_cnt += from->over_twice_cnt;
+}
+
 static void count_code(tdm_tally_t *t, const char *name) {
     uint32_t k = 0;
     while (k < t->code_cnt && strcmp(t->code[k].name, name) != 0) k++;
@@ -65,6 +73,7 @@ void tdm_tally_end(tdm_tally_t *t, const tdm_seen_t *s) {
         put(&t->ttft, s->first_ns);
         t->ttft_over_cnt += s->first_ns > t->ttft_target_ns;
     }
+    if (s->outcome == TDM_OUTCOME_CUT) return; /* nothing is wrong with it */
     if (s->outcome != TDM_OUTCOME_DONE) {
         count_code(t, s->code[0] ? s->code : tdm_outcome_name(s->outcome));
         return;
@@ -112,6 +121,7 @@ static double over(double a, double b) {
 }
 
 static double span_s(const tdm_tally_t *t, const tdm_tally_frame_t *frame) {
+    if (frame->is_cut) return frame->span_s;
     return fmax(frame->span_s, (double)t->end_ns / 1e9);
 }
 
@@ -134,6 +144,12 @@ void tdm_tally_text(FILE *f, const tdm_tally_t *t, const tdm_tally_frame_t *fram
             ms(t->gap_target_ns), 100.0 * over((double)t->over_cnt, (double)t->gap.cnt),
             (unsigned long long)t->gap.cnt,
             100.0 * over((double)t->over_twice_cnt, (double)t->gap.cnt));
+    if (frame->warm_cnt)
+        fprintf(f, "  %u decodes ran before the first arrival; their gaps count\n",
+                frame->warm_cnt);
+    if (frame->is_cut)
+        fprintf(f, "  waiting for a first token: %.1f in the first quarter, %.1f in the last\n",
+                frame->waiting[0], frame->waiting[1]);
     fprintf(f, "  goodput %.3f requests/s, %.1f tokens/s; all that came %.1f tokens/s\n",
             (double)t->good_cnt / span, (double)t->good_token_cnt / span,
             (double)t->token_cnt / span);
@@ -160,10 +176,12 @@ void tdm_tally_json(FILE *f, const tdm_tally_t *t, const tdm_tally_frame_t *fram
     double span = span_s(t, frame);
     fprintf(f, "{\"door\": ");
     quoted(f, frame->door);
-    fprintf(f,
-            ", \"requests\": %llu, \"seconds\": %.3f, \"offered_per_s\": %.6f, "
-            "\"arrival_factor\": %.6f, ",
-            (unsigned long long)t->row_cnt, span, frame->offered, frame->factor);
+    fprintf(
+        f,
+        ", \"requests\": %llu, \"seconds\": %.3f, \"offered_per_s\": %.6f, "
+        "\"arrival_factor\": %.6f, \"warm\": %u, \"waiting_first\": %.3f, \"waiting_last\": %.3f, ",
+        (unsigned long long)t->row_cnt, span, frame->offered, frame->factor, frame->warm_cnt,
+        frame->waiting[0], frame->waiting[1]);
     json_row(f, "ttft", &t->ttft);
     json_row(f, "tbt", &t->gap);
     json_row(f, "e2e", &t->e2e);

@@ -21,6 +21,7 @@ typedef enum tdm_outcome {
     TDM_OUTCOME_LOST,    /* the connection or the stream broke */
     TDM_OUTCOME_TIMEOUT, /* the client's patience ended */
     TDM_OUTCOME_UNSENT,  /* too many were open at the client */
+    TDM_OUTCOME_CUT,     /* the window ended before it did */
     TDM_OUTCOME_CNT
 } tdm_outcome_t;
 
@@ -74,6 +75,9 @@ typedef struct tdm_tally {
 void tdm_tally_gap(tdm_tally_t *t, int64_t gap_ns);
 void tdm_tally_end(tdm_tally_t *t, const tdm_seen_t *seen);
 
+/* tdm_tally_add_gaps adds the gaps of another tally with the same targets. */
+void tdm_tally_add_gaps(tdm_tally_t *t, const tdm_tally_t *from);
+
 /* tdm_tally_at gives the time that a share of all do not exceed, 0 where
    there are none. */
 int64_t tdm_tally_at(const tdm_tally_bins_t *bins, double share);
@@ -85,7 +89,10 @@ void tdm_tally_record(FILE *f, const tdm_seen_t *seen);
    rate of the arrivals, factor what they were stretched by. */
 typedef struct tdm_tally_frame {
     const char *door;
-    double offered, factor, span_s; /* span: first to last scheduled arrival */
+    double offered, factor, span_s; /* span: first to last scheduled arrival, or the window */
+    uint32_t warm_cnt;              /* decodes that ran before the first; their gaps count */
+    uint32_t is_cut;                /* the window ends the replay */
+    double waiting[2]; /* requests without a token on average, in the first and the last quarter */
 } tdm_tally_frame_t;
 void tdm_tally_text(FILE *f, const tdm_tally_t *t, const tdm_tally_frame_t *frame);
 void tdm_tally_json(FILE *f, const tdm_tally_t *t, const tdm_tally_frame_t *frame);

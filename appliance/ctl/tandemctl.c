@@ -120,12 +120,14 @@ static const tdm_ctl_command_t command[] = {
      "                    --requests --ttft-ms --gap-ms --epsilon --appliances\n"
      "                    --kv-pages --noise --seed N, --json, --html FILE, --rates R,R..\n"
      "                    --scale --cv --sequences --context --prefill-tokens --grid\n"
-     "                    --floor --starve-ms"},
+     "                    --floor --starve-ms --policies P,P.. --link-gbit X --kv-bytes N\n"
+     "                    --link-us X"},
     {"replay", tdm_ctl_replay, "",
      "replay            send a trace as it arrives: --trace FILE|NAME --door h3|http1\n"
      "                    --rate R | --load S --capacity C, --requests --duration --cv\n"
      "                    --scale --context --vocab --connections --open-max --ttft-ms\n"
-     "                    --gap-ms --epsilon --records FILE --plain --quiet --json"},
+     "                    --gap-ms --epsilon --records FILE --warm N --cut --plain --quiet\n"
+     "                    --json"},
     {"profile", profile, "",
      "profile           time the backend: --out BASE, with --config FILE --set K=V\n"
      "                    --budget SECONDS --power-w N, --json"},

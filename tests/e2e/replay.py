@@ -144,6 +144,24 @@ def a_warm_start_computes_no_prompt():
         assert a.total("tandem_kv_held_tokens_total") == 0
 
 
+def a_window_ends_the_replay():
+    """With --cut nobody waits for what is open at the window's end: it is
+    told apart, its gaps count, and an overdue first token is a miss."""
+    settings = {**NO_PORT, "api.warm_start": 1, "sched.sequences": 4}
+    with Appliance(BIN, settings) as a, counts([(200, 3000)] * 40) as f:
+        rows = []
+        s = replay(a, f.name, "--door", "http1", "--rate", "10", "--duration", "2", "--cut", "--warm", "2",
+                   "--ttft-ms", "100", records=rows)
+        assert s["seconds"] == 2 and s["warm"] == 2, s
+        assert s["cut"] >= 8 and s["done"] + s["cut"] == s["requests"], s
+        waits = [x for x in rows if x["outcome"] == "cut" and x["tokens"] == 0]
+        assert waits and all(x["ttft_ms"] == -1 or x["ttft_ms"] > 100 for x in waits), waits
+        assert s["ttft_over"] >= sum(x["ttft_ms"] > 100 for x in waits) > 0, s
+        assert s["waiting_last"] > s["waiting_first"], s
+        assert s["tbt_ms"]["count"] > sum(x["gaps"] for x in rows), s  # those of the two as well
+        a.until(lambda: not any(a.status()["requests"][k] for k in ("waiting", "running")))
+
+
 def bad_words_are_named():
     """A replay that cannot run says why in one line, before anything is sent."""
     with Appliance(BIN, NO_PORT) as a, counts([(5, 5)] * 3) as f:
