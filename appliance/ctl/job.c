@@ -141,9 +141,9 @@ int32_t tdm_job_token(const tdm_job_form_t *form, const tdm_workload_t *list, ui
                       uint32_t i) {
     const tdm_workload_row_t *r = &list->row[row];
     uint32_t k = i / form->block_tok;
-    uint64_t seed = form->seed ^ UINT64_C(0x5eed) << 32 ^ row, at = i;
+    uint64_t own = tdm_rng_mix(form->seed), seed = own ^ UINT64_C(0x5eed) << 32 ^ row, at = i;
     if (k < r->block_cnt) {
-        seed = form->seed ^ UINT64_C(0xb10c) << 40 ^ list->block[r->block_off + k];
+        seed = own ^ UINT64_C(0xb10c) << 40 ^ list->block[r->block_off + k];
         at = i % form->block_tok;
     }
     return (int32_t)(tdm_rng_at(seed, at) % form->vocab);

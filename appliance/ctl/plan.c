@@ -46,16 +46,15 @@ static int policy_read(const char *text, size_t sz, tdm_planner_policy_t *p) {
     char *colon = strchr(p->name, ':'), *end = NULL;
     double v = colon ? strtod(colon + 1, &end) : 0.0;
     if (colon && (end == colon + 1 || *end)) return 0;
-    if (colon) *colon = ' ';
     if (!colon && strcmp(p->name, "quantile") == 0) return 1;
     p->policy = TDM_POLICY_MARGIN;
     if (!colon && strcmp(p->name, "mean") == 0) return 1;
     p->margin = v;
-    if (strncmp(p->name, "margin ", 7) == 0) return v >= 0.1 && v <= 10.0;
+    if (strncmp(p->name, "margin:", 7) == 0) return v >= 0.1 && v <= 10.0;
     p->policy = TDM_POLICY_STATIC;
     p->margin = 1.0;
     p->token_max = v >= 1.0 && v <= TDM_PLAN_TOKEN_MAX ? (uint32_t)v : 0u;
-    return strncmp(p->name, "static ", 7) == 0 && p->token_max > 0;
+    return strncmp(p->name, "static:", 7) == 0 && p->token_max > 0;
 }
 
 static int policies_read(const char *text, words_t *w) {

@@ -26,7 +26,7 @@ typedef struct words {
     const char *trace, *records;
     int is_http1, is_plain, is_quiet, is_cut;
     double requests, duration, rate, load, capacity, cv, scale, context, vocab, connections,
-        open_max, ttft_ms, gap_ms, epsilon, warm;
+        open_max, ttft_ms, gap_ms, epsilon, warm, text_seed;
 } words_t;
 
 typedef struct replay {
@@ -74,6 +74,7 @@ static int own(words_t *w, const char *a, const char *value) {
                                        {"--connections", &w->connections, 1, 256},
                                        {"--open-max", &w->open_max, 1, 16384},
                                        {"--warm", &w->warm, 0, TDM_SEQ_MAX},
+                                       {"--text-seed", &w->text_seed, 0, 1e15},
                                        {"--ttft-ms", &w->ttft_ms, 0.001, 1e7},
                                        {"--gap-ms", &w->gap_ms, 0.001, 1e7},
                                        {"--epsilon", &w->epsilon, 0, 1}};
@@ -106,7 +107,8 @@ static tdm_status_t words_read(int argc, char **argv, words_t *w, tdm_error_t *e
                    .open_max = 1024,
                    .ttft_ms = 5000,
                    .gap_ms = 500,
-                   .epsilon = 0.01};
+                   .epsilon = 0.01,
+                   .text_seed = -1};
     for (int i = 2; i < argc;) {
         int n = own(w, argv[i], i + 1 < argc ? argv[i + 1] : NULL);
         if (n < 0) return tdm_error_set(err, TDM_ERR_INVAL, "%s: a wrong value", argv[i]);
@@ -152,7 +154,7 @@ static tdm_status_t list_load(replay_t *r, tdm_error_t *err) {
     if (w->is_cut && w->duration > 0) r->frame.span_s = w->duration;
     r->frame.is_cut = (uint32_t)w->is_cut;
     r->frame.warm_cnt = (uint32_t)w->warm;
-    r->form.seed = seed;
+    r->form.seed = w->text_seed >= 0 ? (uint64_t)w->text_seed : seed;
     r->form.block_tok = (uint32_t)fmax(1.0, floor(TDM_WORKLOAD_BLOCK_TOK * w->scale + 0.5));
     return tdm_workload_warm(&r->list, (uint32_t)w->warm, seed, &r->warm, err);
 }

@@ -22,6 +22,8 @@
      --warm N           decodes that run already when the first request
                         arrives, drawn from the list; their KV is taken
                         as computed, which api.warm_start allows    0
+     --text-seed N      of prompt ids: another one finds nothing in a prefix
+                        cache that the same list has filled         --seed
      --cut              the window, --duration long, ends the replay: what is
                         open then is given up, and a first token that is
                         overdue has missed its target

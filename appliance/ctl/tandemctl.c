@@ -4,6 +4,7 @@
 
 #include "appliance/ctl/appliance.h"
 #include "appliance/ctl/ask.h"
+#include "appliance/ctl/bench.h"
 #include "appliance/ctl/bundle.h"
 #include "appliance/ctl/complete.h"
 #include "appliance/ctl/doctor.h"
@@ -126,8 +127,12 @@ static const tdm_ctl_command_t command[] = {
      "replay            send a trace as it arrives: --trace FILE|NAME --door h3|http1\n"
      "                    --rate R | --load S --capacity C, --requests --duration --cv\n"
      "                    --scale --context --vocab --connections --open-max --ttft-ms\n"
-     "                    --gap-ms --epsilon --records FILE --warm N --cut --plain --quiet\n"
+     "                    --gap-ms --epsilon --records FILE --warm N --cut --text-seed N\n"
+     "                    --plain --quiet\n"
      "                    --json"},
+    {"bench", tdm_ctl_bench, "serve",
+     "bench serve       promises kept over load: --out BASE --rates R,R.. --cells PATH/POLICY,..\n"
+     "                    --window S --planned FILE, and replay's own"},
     {"profile", profile, "",
      "profile           time the backend: --out BASE, with --config FILE --set K=V\n"
      "                    --budget SECONDS --power-w N, --json"},

@@ -5,7 +5,7 @@
 
 #define NAME_MAX_ 64u
 
-/* name_of says what a curve is of: "fused", "static 512 serial", "2 prefill
+/* name_of says what a curve is of: "fused", "static:512 serial", "2 prefill
    + 1 decode". */
 static const char *name_of(const tdm_planner_ask_t *ask, const tdm_planner_curve_t *c,
                            char buf[NAME_MAX_]) {

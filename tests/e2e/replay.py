@@ -162,6 +162,39 @@ def a_window_ends_the_replay():
         a.until(lambda: not any(a.status()["requests"][k] for k in ("waiting", "running")))
 
 
+def a_bench_weighs_ways_to_serve_and_leaves_no_trace():
+    """Each cell serves as it says, over the same arrivals and without what
+    another left in the prefix cache; then the appliance is as before, and
+    the report stands alone."""
+    with Appliance(BIN, {**NO_PORT, "api.warm_start": 1}) as a, counts([(300, 150)] * 80) as f:
+        words = ["bench", "serve", "--trace", f.name, "--door", "http1", "--window", "2", "--warm", "4"]
+        out = os.path.join(a.dir.name, "bench")
+        before = a.get("/config")[1]
+        r = a.ctl(*words, "--out", out, "--rates", "15,30", "--cells",
+                  "fused/quantile,serial/quantile,fused/static:64", timeout=120)
+        with open(out + ".json", encoding="utf-8") as g:
+            b = json.load(g)
+        cells = b["cells"]
+        assert [(c["path"], c["policy"], c["rate"]) for c in cells] == [
+            (p, q, r) for p, q in (("fused", "quantile"), ("serial", "quantile"), ("fused", "static:64"))
+            for r in (15, 30)], cells
+        for c in cells:
+            assert c["replay"]["requests"] > 15 and c["replay"]["cached_tokens"] == 0, c
+            assert c["hybrid"]["fused" if c["path"] == "serial" else "fallback"] == 0, c
+            assert (c["fallbacks"].get("operator", 0) > 0) == (c["path"] == "serial"), c
+            assert c["vcta"]["planned"] == c["vcta"]["executed"] and 0 < c["attention_share"] < 1, c
+            assert c["power"] is None, c
+        arrivals = {(c["rate"], c["replay"]["requests"]) for c in cells}
+        assert len(arrivals) == 2, arrivals
+        assert sum(" carries " in line for line in r.stdout.splitlines()) == 3, r.stdout
+        assert a.get("/config")[1] == before
+        with open(out + ".html", encoding="utf-8") as g:
+            page = g.read()
+        assert page.count("<svg") == 3 and "<script" not in page and "http" not in page
+        for bad in (["--rates", "8,4"], ["--rates", "1", "--cells", "fused/best"], []):
+            assert a.ctl(*words, "--out", out, *bad, check=False).returncode == 2, bad
+
+
 def bad_words_are_named():
     """A replay that cannot run says why in one line, before anything is sent."""
     with Appliance(BIN, NO_PORT) as a, counts([(5, 5)] * 3) as f:

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_CTL_BENCH_H
+#define TDM_CTL_BENCH_H
+
+/* tandemctl bench serve: the curve of promises kept over load, of a running
+   appliance, for several ways to serve; one arrival list for all.
+
+     tandemctl bench serve --out BASE --trace FILE|NAME --rates R,R,...
+                           [--cells PATH/POLICY,...] [--window S] [--warm N]
+                           [--planned FILE] [options of replay]
+
+     --cells     fused, streams or serial / quantile, margin or static:N
+                                          fused/quantile,serial/quantile
+     --window    seconds of each rate                                 75
+     --planned   what tandemctl plan --json --rates R,... said: drawn
+                 beside what is measured, with its error
+
+   For each cell the live keys sched.route, sched.policy and, for static:N,
+   sched.prefill_tokens are applied; each rate is a tandemctl replay with
+   --cut, in a process of its own; between two the appliance comes to rest.
+   In the end the revision that was in force is back.
+
+   BASE.json holds all, BASE.html draws it and needs nothing else.
+
+   A rate is kept where at most epsilon of all gaps are over --gap-ms, the
+   first token of nine in ten comes within --ttft-ms, and the queue of the
+   window's last quarter is not longer than that of the first by more than
+   one request or a tenth.  A cell carries the highest rate below which all
+   are kept.
+
+   Attention's share is of the iterations' time, as the executor counts it.
+   How much faster attention runs fused than serial is taken in place: the
+   seconds of both over one list of arrivals, at the highest rate that both
+   keep. */
+
+/* tdm_ctl_bench reads argv[2..) and gives the exit status: 0, 1 failed, 2
+   usage, 4 unreachable. */
+int tdm_ctl_bench(int argc, char **argv);
+
+#endif /* TDM_CTL_BENCH_H */

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_CTL_BENCH_REPORT_H
+#define TDM_CTL_BENCH_REPORT_H
+
+/* What the windows of a bench come to. */
+
+#include <jansson.h>
+#include <stdio.h>
+
+/* tdm_bench_conclude adds "carries" to the JSON of a bench: a row for each
+   cell,
+
+     {"path", "policy", "rate",      highest below which all are kept; 0: none
+      "over_serial",                 its rate over serial's under one policy
+      "attention_share",             a: serial's, at the rate both keep
+      "attention_speedup",           s: serial's seconds over its own, there
+      "bound"}                       1 / (1 - a + a / s)
+
+   the last four null where there is nothing to compare; and "errors", a row
+   for each measured cell that was planned, with the plan over what was seen:
+
+     {"path", "policy", "rate", "gap_p50", "gap_p99", "ttft_p50", "ttft_p99"} */
+void tdm_bench_conclude(json_t *all);
+
+/* tdm_bench_say writes these as text. */
+void tdm_bench_say(FILE *f, const json_t *all);
+
+/* tdm_bench_report writes the page: inline SVG, nothing fetched, all that
+   came from outside escaped. */
+void tdm_bench_report(FILE *f, const json_t *all);
+
+#endif /* TDM_CTL_BENCH_REPORT_H */

@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "appliance/ctl/cell.h"
+
+#include "appliance/base/clock.h"
+#include "appliance/ctl/operate.h"
+#include "appliance/ctl/page.h"
+
+#include <fcntl.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define ARG_MAX_   96u
+#define SAMPLE_NS  (500 * TDM_NS_PER_MS) /* between two looks at power */
+#define REST_NS    (120 * TDM_NS_PER_S)  /* the appliance must be at rest after so long */
+#define TTFT_SHARE "p90"
+
+extern char **environ;
+
+int tdm_cell_read(const char *text, size_t sz, tdm_cell_t *cell) {
+    char word[48], *end;
+    if (sz == 0 || sz >= sizeof word) return 0;
+    (void)snprintf(word, sizeof word, "%.*s", (int)sz, text);
+    char *policy = strchr(word, '/');
+    if (!policy) return 0;
+    *policy++ = 0;
+    if (strcmp(word, "fused") != 0 && strcmp(word, "streams") != 0 && strcmp(word, "serial") != 0)
+        return 0;
+    memset(cell, 0, sizeof *cell);
+    (void)snprintf(cell->path, sizeof cell->path, "%.15s", word);
+    (void)snprintf(cell->policy, sizeof cell->policy, "%.23s", policy);
+    if (strncmp(policy, "static:", 7) != 0)
+        return strcmp(policy, "quantile") == 0 || strcmp(policy, "margin") == 0;
+    unsigned long v = strtoul(policy + 7, &end, 10);
+    cell->prefill_tokens = (uint32_t)v;
+    return end != policy + 7 && *end == 0 && v >= 64 && v <= 8192;
+}
+
+/* page_json fetches a page that is JSON. */
+static json_t *page_json(const tdm_ctl_options_t *o, const char *path, tdm_error_t *err) {
+    tdm_page_t page;
+    if (tdm_page_get(o, path, &page, err) != TDM_OK) return NULL;
+    json_t *root = page.status == 200 && page.text ? json_loads(page.text, 0, NULL) : NULL;
+    if (!root)
+        (void)tdm_error_set(err, TDM_ERR_CORRUPT, "%s: status %ld, no JSON", path, page.status);
+    free(page.text);
+    return root;
+}
+
+/* --- the configuration -------------------------------------------------------- */
+
+tdm_status_t tdm_cell_revision(const tdm_ctl_options_t *o, long long *revision, tdm_error_t *err) {
+    json_t *root = page_json(o, "/api/v1/changes", err);
+    if (!root) return TDM_ERR_CLOSED;
+    *revision = (long long)json_integer_value(json_object_get(root, "revision"));
+    json_decref(root);
+    return TDM_OK;
+}
+
+tdm_status_t tdm_cell_back(const tdm_ctl_options_t *o, long long revision, tdm_error_t *err) {
+    long long now;
+    char text[24];
+    tdm_status_t st = tdm_cell_revision(o, &now, err);
+    if (st != TDM_OK || now == revision) return st;
+    tdm_ctl_options_t config = *o;
+    (void)snprintf(text, sizeof text, "%lld", revision);
+    config.word_cnt = 2;
+    config.word[0] = "rollback";
+    config.word[1] = text;
+    config.why = "bench";
+    if (tdm_ctl_config(&config) == 0) return TDM_OK;
+    return tdm_error_set(err, TDM_ERR_CLOSED, "revision %lld is not back", revision);
+}
+
+tdm_status_t tdm_cell_apply(const tdm_ctl_options_t *o, const tdm_cell_t *cell, long long revision,
+                            tdm_error_t *err) {
+    char route[40], policy[40], tokens[48];
+    tdm_status_t st = tdm_cell_back(o, revision, err);
+    if (st != TDM_OK) return st;
+    tdm_ctl_options_t config = *o;
+    (void)snprintf(route, sizeof route, "sched.route=%s", cell->path);
+    (void)snprintf(policy, sizeof policy, "sched.policy=%.*s", (int)strcspn(cell->policy, ":"),
+                   cell->policy);
+    (void)snprintf(tokens, sizeof tokens, "sched.prefill_tokens=%u", cell->prefill_tokens);
+    config.word_cnt = cell->prefill_tokens > 0 ? 4 : 3;
+    config.word[0] = "apply";
+    config.word[1] = route;
+    config.word[2] = policy;
+    config.word[3] = tokens;
+    config.why = "bench";
+    if (tdm_ctl_config(&config) == 0) return TDM_OK;
+    return tdm_error_set(err, TDM_ERR_CLOSED, "%s %s cannot be applied", route, policy);
+}
+
+/* --- what the appliance says ---------------------------------------------------- */
+
+static double at(const json_t *root, const char *a, const char *b) {
+    const json_t *v = json_object_get(root, a);
+    return json_number_value(b ? json_object_get(v, b) : v);
+}
+
+/* rest waits until nothing runs and nothing waits, and gives the status. */
+static json_t *rest(const tdm_ctl_options_t *o, tdm_error_t *err) {
+    int64_t end_ns = tdm_clock_now_ns() + REST_NS;
+    for (;;) {
+        json_t *s = page_json(o, "/status", err);
+        if (!s) return NULL;
+        if (at(s, "requests", "running") + at(s, "requests", "waiting") == 0.0) return s;
+        json_decref(s);
+        if (tdm_clock_now_ns() > end_ns) break;
+        (void)usleep(100000);
+    }
+    (void)tdm_error_set(err, TDM_ERR_TIMEOUT, "the appliance does not come to rest");
+    return NULL;
+}
+
+/* since gives what an object of counts has grown by; objects in it too. */
+static json_t *since(const json_t *after, const json_t *before) {
+    json_t *out = json_object(), *v;
+    const char *key;
+    json_object_foreach((json_t *)(uintptr_t)after, key, v) {
+        const json_t *was = json_object_get(before, key);
+        if (json_is_object(v))
+            (void)json_object_set_new(out, key, since(v, was));
+        else if (json_is_number(v))
+            (void)json_object_set_new(out, key,
+                                      json_real(json_number_value(v) - json_number_value(was)));
+    }
+    return out;
+}
+
+/* What the board drew while a window ran. */
+typedef struct power {
+    double sum_w, max_w, clock_sum, joule_first, joule_last;
+    uint32_t cnt, clock_cnt;
+} power_t;
+
+static void power_look(const tdm_ctl_options_t *o, power_t *p) {
+    tdm_error_t err = {0};
+    json_t *s = page_json(o, "/status", &err);
+    const json_t *w = json_object_get(json_object_get(s, "power"), "average_w");
+    const json_t *clock = json_object_get(json_object_get(s, "power"), "sm_clock_mhz");
+    if (json_is_number(w)) {
+        p->sum_w += json_number_value(w);
+        p->max_w = TDM_MAX(p->max_w, at(json_object_get(s, "power"), "instant_max_w", NULL));
+        p->joule_last = at(json_object_get(s, "power"), "energy_j", NULL);
+        if (p->cnt++ == 0) p->joule_first = p->joule_last;
+    }
+    if (json_is_number(clock) && json_number_value(clock) > 0.0) {
+        p->clock_sum += json_number_value(clock);
+        p->clock_cnt++;
+    }
+    json_decref(s);
+}
+
+static json_t *power_json(const power_t *p, double tokens) {
+    if (p->cnt == 0) return json_null();
+    return json_pack("{s:f, s:f, s:f, s:f}", "mean_w", p->sum_w / p->cnt, "max_w", p->max_w,
+                     "sm_clock_mhz", p->clock_cnt ? p->clock_sum / p->clock_cnt : 0.0,
+                     "j_per_token", tokens > 0.0 ? (p->joule_last - p->joule_first) / tokens : 0.0);
+}
+
+/* --- the window ------------------------------------------------------------------ */
+
+/* start runs this program as a replay whose summary goes to out. */
+static tdm_status_t start(const tdm_cell_window_t *w, int out, pid_t *pid, tdm_error_t *err) {
+    char rate[32], window[32], seed[32];
+    char *argv[ARG_MAX_ + 1];
+    uint32_t n = 0;
+    static const char *const fixed[] = {"tandemctl", "replay", "--json", "--quiet", "--cut"};
+    for (uint32_t i = 0; i < TDM_COUNT_OF(fixed); i++) argv[n++] = (char *)(uintptr_t)fixed[i];
+    (void)snprintf(rate, sizeof rate, "%.9g", w->rate);
+    (void)snprintf(window, sizeof window, "%.9g", w->seconds);
+    argv[n++] = (char *)(uintptr_t) "--rate";
+    argv[n++] = rate;
+    (void)snprintf(seed, sizeof seed, "%u", w->text_seed);
+    argv[n++] = (char *)(uintptr_t) "--text-seed";
+    argv[n++] = seed;
+    argv[n++] = (char *)(uintptr_t) "--duration";
+    argv[n++] = window;
+    if (w->word_cnt > ARG_MAX_ - n) return tdm_error_set(err, TDM_ERR_INVAL, "too many words");
+    for (uint32_t i = 0; i < w->word_cnt; i++) argv[n++] = w->word[i];
+    argv[n] = NULL;
+    posix_spawn_file_actions_t act;
+    (void)posix_spawn_file_actions_init(&act);
+    (void)posix_spawn_file_actions_adddup2(&act, out, STDOUT_FILENO);
+    int rc = posix_spawn(pid, "/proc/self/exe", &act, NULL, argv, environ);
+    (void)posix_spawn_file_actions_destroy(&act);
+    return rc == 0 ? TDM_OK : tdm_error_set(err, TDM_ERR_IO, "replay: %s", strerror(rc));
+}
+
+/* replay runs one to its end, with looks at power on the way. */
+static json_t *replay(const tdm_ctl_options_t *o, const tdm_cell_window_t *w, power_t *power,
+                      tdm_error_t *err) {
+    FILE *out = tmpfile();
+    pid_t pid = 0;
+    int status = 0;
+    json_t *said = NULL;
+    if (!out) {
+        (void)tdm_error_set(err, TDM_ERR_IO, "no temporary file");
+        return NULL;
+    }
+    if (start(w, fileno(out), &pid, err) == TDM_OK) {
+        while (waitpid(pid, &status, WNOHANG) == 0) {
+            power_look(o, power);
+            (void)usleep(SAMPLE_NS / TDM_NS_PER_US);
+        }
+        rewind(out);
+        if (WIFEXITED(status) && WEXITSTATUS(status) == 0) said = json_loadf(out, 0, NULL);
+        if (!said) (void)tdm_error_set(err, TDM_ERR_CLOSED, "a replay did not end well");
+    }
+    (void)fclose(out);
+    return said;
+}
+
+/* missed names the first part of the promise that a window broke, "" where
+   it was kept. */
+static const char *missed(const json_t *said, double epsilon) {
+    double first = at(said, "waiting_first", NULL), last = at(said, "waiting_last", NULL);
+    if (at(said, "share_over", NULL) > epsilon) return "gaps";
+    if (at(said, "ttft_ms", TTFT_SHARE) > at(said, "ttft_target_ms", NULL)) return "ttft";
+    return last > TDM_MAX(first + 1.0, 1.1 * first) ? "queue" : "";
+}
+
+json_t *tdm_cell_run(const tdm_ctl_options_t *o, const tdm_cell_t *cell, const tdm_cell_window_t *w,
+                     tdm_error_t *err) {
+    static const char *const part[] = {"iterations", "hybrid", "fallbacks", "vcta"};
+    power_t power = {0};
+    json_t *before = rest(o, err), *out = NULL;
+    json_t *said = before ? replay(o, w, &power, err) : NULL;
+    json_t *after = said ? page_json(o, "/status", err) : NULL;
+    if (after) {
+        double attention = at(after, "time", "attention_s") - at(before, "time", "attention_s");
+        double all = at(after, "time", "iterations_s") - at(before, "time", "iterations_s");
+        const char *why = missed(said, w->epsilon);
+        out = json_pack("{s:s, s:s, s:f, s:b, s:s, s:O, s:f, s:f, s:f, s:o}", "path", cell->path,
+                        "policy", cell->policy, "rate", w->rate, "kept", why[0] == 0, "missed", why,
+                        "replay", said, "attention_s", attention, "iterations_s", all,
+                        "attention_share", all > 0.0 ? attention / all : 0.0, "power",
+                        power_json(&power, at(said, "tokens", NULL)));
+        for (size_t i = 0; i < TDM_COUNT_OF(part); i++)
+            (void)json_object_set_new(
+                out, part[i],
+                since(json_object_get(after, part[i]), json_object_get(before, part[i])));
+    }
+    json_decref(before);
+    json_decref(said);
+    json_decref(after);
+    return out;
+}

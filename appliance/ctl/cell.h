@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_CTL_CELL_H
+#define TDM_CTL_CELL_H
+
+/* tdm_cell is one way to serve, of a bench: which attention path, which
+   policy for prefill; and what one rate of it showed, as JSON:
+
+     {"path", "policy", "rate", "kept", "missed": "gaps"|"ttft"|"queue"|"",
+      "replay": {what tandemctl replay --json says},
+      "iterations": {...}, "hybrid": {"fused", "fallback"}, "fallbacks": {},
+      "vcta": {"planned": {...}, "executed": {...}},     of this window alone
+      "attention_share", "attention_s", "iterations_s",
+      "power": {"mean_w", "max_w", "sm_clock_mhz", "j_per_token"} or null} */
+
+#include "appliance/ctl/options.h"
+
+#include <jansson.h>
+
+typedef struct tdm_cell {
+    char path[16];           /* "fused", "streams", "serial" */
+    char policy[24];         /* "quantile", "margin", "static:512" */
+    uint32_t prefill_tokens; /* of static; 0: as the appliance is configured */
+} tdm_cell_t;
+
+/* tdm_cell_read takes sz bytes of text such as "serial/static:512"; 0: they
+   are none. */
+int tdm_cell_read(const char *text, size_t sz, tdm_cell_t *cell);
+
+typedef struct tdm_cell_window {
+    double rate, epsilon;
+    double seconds;
+    uint32_t text_seed; /* of prompt ids: no window finds in the prefix cache what another left */
+    char *const *word;  /* [word_cnt] more for replay */
+    uint32_t word_cnt;
+} tdm_cell_window_t;
+
+/* tdm_cell_apply makes the appliance serve so: back to revision, then the
+   cell's keys. */
+TDM_MUST_USE tdm_status_t tdm_cell_apply(const tdm_ctl_options_t *o, const tdm_cell_t *cell,
+                                         long long revision, tdm_error_t *err);
+
+/* tdm_cell_revision asks which revision is in force. */
+TDM_MUST_USE tdm_status_t tdm_cell_revision(const tdm_ctl_options_t *o, long long *revision,
+                                            tdm_error_t *err);
+
+/* tdm_cell_back goes back to a revision, where it is not in force. */
+TDM_MUST_USE tdm_status_t tdm_cell_back(const tdm_ctl_options_t *o, long long revision,
+                                        tdm_error_t *err);
+
+/* tdm_cell_run waits until the appliance rests, runs one window, and gives
+   the JSON above; the caller lets go of it.  NULL: err says why. */
+json_t *tdm_cell_run(const tdm_ctl_options_t *o, const tdm_cell_t *cell,
+                     const tdm_cell_window_t *window, tdm_error_t *err);
+
+#endif /* TDM_CTL_CELL_H */

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Goal: what a bench concludes follows from its windows: a rate beyond one
+   that was missed is not carried, a gain stands beside its bound, and the
+   plan beside what was seen.
+   Method: windows made by hand. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "appliance/ctl/bench_report.h"
+#include "appliance/ctl/cell.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* window makes one with so many seconds in attention of ten. */
+static json_t *window(const char *path, const char *policy, double rate, int is_kept,
+                      double attention_s) {
+    return json_pack("{s:s, s:s, s:f, s:b, s:s, s:f, s:f, s:{s:f, s:{s:f, s:f}, s:{s:f, s:f}}, "
+                     "s:{s:i, s:i}, s:{s:i}, s:n}",
+                     "path", path, "policy", policy, "rate", rate, "kept", is_kept, "missed",
+                     is_kept ? "" : "gaps", "attention_s", attention_s, "attention_share",
+                     attention_s / 10.0, "replay", "share_over", is_kept ? 0.002 : 0.03, "tbt_ms",
+                     "p50", 20.0, "p99", 50.0, "ttft_ms", "p50", 400.0, "p99", 2000.0, "hybrid",
+                     "fused", 90, "fallback", 10, "fallbacks", "<reason>", 10, "power");
+}
+
+static json_t *bench(void) {
+    json_t *cells = json_array();
+    for (int i = 0; i < 4; i++)
+        (void)json_array_append_new(cells, window("fused", "quantile", 1 + i, i < 2 || i == 3, 4));
+    for (int i = 0; i < 4; i++)
+        (void)json_array_append_new(cells, window("serial", "quantile", 1 + i, i < 1, 5));
+    (void)json_array_append_new(cells, window("fused", "static:512", 1, 0, 4));
+    json_t *planned = json_pack("{s:[{s:s, s:s, s:i, s:i, s:[{s:f, s:{s:f, s:f}, s:{s:f, s:f}}]}]}",
+                                "curves", "route", "fused", "policy", "", "appliances", 1,
+                                "prefill_appliances", 0, "points", "rate", 2.0, "gap_ms", "p50",
+                                22.0, "p99", 45.0, "ttft_ms", "p50", 400.0, "p99", 1000.0);
+    return json_pack("{s:{s:s, s:s}, s:s, s:f, s:f, s:o, s:o}", "appliance", "model",
+                     "<script>alert(1)</script>", "backend", "cpu", "trace", "a \"b\"", "window_s",
+                     75.0, "epsilon", 0.01, "cells", cells, "planned", planned);
+}
+
+static double of(const json_t *rows, size_t i, const char *key) {
+    return json_number_value(json_object_get(json_array_get(rows, i), key));
+}
+
+static int is_near(double a, double b) {
+    return a > b - 1e-9 && a < b + 1e-9;
+}
+
+static void a_rate_is_carried_up_to_the_first_that_was_missed(void **state) {
+    (void)state;
+    json_t *all = bench();
+    tdm_bench_conclude(all);
+    const json_t *rows = json_object_get(all, "carries");
+    assert_int_equal(json_array_size(rows), 3);
+    assert_true(of(rows, 0, "rate") == 2.0 && of(rows, 1, "rate") == 1.0 &&
+                of(rows, 2, "rate") == 0.0);
+    /* fused took 4 s for what took serial 5 of its 10: 1 / (1 - 0.5 + 0.5 / 1.25) */
+    assert_true(of(rows, 0, "over_serial") == 2.0);
+    assert_true(is_near(of(rows, 0, "attention_speedup"), 1.25));
+    assert_true(is_near(of(rows, 0, "bound"), 1.0 / 0.9));
+    assert_true(json_is_null(json_object_get(json_array_get(rows, 1), "over_serial")));
+    assert_true(json_is_null(json_object_get(json_array_get(rows, 2), "over_serial")));
+    json_decref(all);
+}
+
+static void the_plan_stands_beside_what_was_seen(void **state) {
+    (void)state;
+    json_t *all = bench();
+    tdm_bench_conclude(all);
+    const json_t *rows = json_object_get(all, "errors");
+    assert_int_equal(json_array_size(rows), 1);
+    assert_true(is_near(of(rows, 0, "gap_p50"), 0.1));
+    assert_true(is_near(of(rows, 0, "gap_p99"), -0.1));
+    assert_true(is_near(of(rows, 0, "ttft_p50"), 0.0));
+    assert_true(is_near(of(rows, 0, "ttft_p99"), -0.5));
+    json_decref(all);
+}
+
+static void the_page_escapes_and_stands_alone(void **state) {
+    (void)state;
+    json_t *all = bench();
+    char *page = NULL;
+    size_t sz = 0;
+    tdm_bench_conclude(all);
+    FILE *f = open_memstream(&page, &sz);
+    tdm_bench_report(f, all);
+    tdm_bench_say(f, all);
+    assert_int_equal(fclose(f), 0);
+    assert_null(strstr(page, "<script"));
+    assert_null(strstr(page, "<reason>"));
+    assert_non_null(strstr(page, "&#60;reason&#62; 10"));
+    assert_null(strstr(page, "http"));
+    assert_null(strstr(page, "nan"));
+    assert_non_null(strstr(page, "fused/quantile carries 2.000 requests/s, 2.000 x serial"));
+    free(page);
+    json_decref(all);
+}
+
+static void cells_are_read_whole_or_not_at_all(void **state) {
+    (void)state;
+    tdm_cell_t c;
+    static const char *const good[] = {"fused/quantile", "streams/margin", "serial/static:64"};
+    static const char *const bad[] = {
+        "",           "fused",          "fused/",          "warp/quantile",
+        "fused/best", "fused/static",   "fused/static:63", "fused/static:9000",
+        "/quantile",  "fused/static:x", "fused/quantile,"};
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++)
+        assert_true(tdm_cell_read(good[i], strlen(good[i]), &c));
+    assert_int_equal(c.prefill_tokens, 64);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_false(tdm_cell_read(bad[i], strlen(bad[i]), &c));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_rate_is_carried_up_to_the_first_that_was_missed),
+        cmocka_unit_test(the_plan_stands_beside_what_was_seen),
+        cmocka_unit_test(the_page_escapes_and_stands_alone),
+        cmocka_unit_test(cells_are_read_whole_or_not_at_all),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
