@@ -33,7 +33,7 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 # pylint: disable=wrong-import-position
 import writes
-from machine import DATA_NIC, MIB, Disk, Machine, medium, own_network, run
+from machine import DATA_NIC, MIB, Disk, Machine, Patience, medium, own_network, run
 
 TOP = os.path.realpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../.."))
 KEY = "image-key"
@@ -134,8 +134,8 @@ class House:
 
     def first_token(self, machine, seconds=BOOT_S):
         """Asks until there is an answer; seconds from power-on to its first token."""
-        end = time.monotonic() + seconds
-        while time.monotonic() < end and machine.process.poll() is None:
+        patience = Patience(seconds)
+        while not patience.over() and machine.process.poll() is None:
             got = self.ask(5)
             if got:
                 return got[1] - machine.start
@@ -454,7 +454,7 @@ def lost(house):
     touching = [w.index for w in replay.writes[first:last] if w.size and start <= w.offset < start + size]
     moments = sorted(set(rng.sample(range(first, last), 60) + [min(i + rng.randrange(1, 4), last) for i in
                                                                   rng.sample(touching, min(140, len(touching)))]))
-    chosen = set(rng.sample(moments, 5))
+    chosen = set(rng.sample(moments, 3))
     fates, seen, boots = [0, 0, 0], {}, []
     for moment in moments:
         pending = replay.forward(moment)

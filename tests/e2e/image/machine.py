@@ -31,6 +31,19 @@ def own_network():
         run("ip", *cmd)
 
 
+class Patience:
+    """Seconds to wait, less those in which this process was stopped."""
+
+    def __init__(self, seconds):
+        self.left, self.last = seconds, time.monotonic()
+
+    def over(self):
+        now = time.monotonic()
+        self.left -= min(now - self.last, 10.0)
+        self.last = now
+        return self.left < 0
+
+
 class Disk:
     """A copy of a disk that remembers only what differs; larger than the base where size says so."""
 
@@ -125,14 +138,14 @@ class Machine:
 
     def wait(self, pattern, seconds, after=0):
         """The number after that of the first line from `after` on that matches."""
-        end = time.monotonic() + seconds
+        patience = Patience(seconds)
         at = after
         while True:
             while at < len(self.lines):
                 at += 1
                 if re.search(pattern, self.lines[at - 1][1]):
                     return at
-            if time.monotonic() > end or self.process.poll() is not None:
+            if patience.over() or self.process.poll() is not None:
                 raise AssertionError(f"no {pattern!r} on the console in {seconds} s\n{self.console(60)}")
             time.sleep(0.1)
 
