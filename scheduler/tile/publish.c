@@ -37,10 +37,10 @@ static uint32_t shape_of(uint32_t row, uint32_t key) {
 static void count_stages(tdm_block_t *b, const tdm_result_t *r) {
     uint64_t all_ns = 0;
     for (uint32_t i = 0; i < TDM_STAGE_CNT; i++) {
-        tdm_count(b, TDM_METRIC_gpu_stage_seconds_total, i, r->stage_ns[i]);
+        tdm_count(b, TDM_METRIC_stage_seconds_total, i, r->stage_ns[i]);
         all_ns += r->stage_ns[i];
     }
-    if (all_ns > 0) tdm_count(b, TDM_METRIC_gpu_stage_iterations_total, 0, 1);
+    if (all_ns > 0) tdm_count(b, TDM_METRIC_stage_iterations_total, 0, 1);
 }
 
 void tdm_sched_tile_count_result(tdm_sched_tile_t *t, const tdm_result_t *r) {

@@ -412,9 +412,9 @@ static void the_block_tells_what_happened(void **state) {
     assert_int_equal(metric(TDM_METRIC_attention_ring_stalls_total, 0), 14 * s->iteration_cnt);
     assert_int_equal(metric(TDM_METRIC_executor_sm_clock_hertz, 0), UINT64_C(1755000000));
     assert_int_equal(metric(TDM_METRIC_executor_sm_clock_max_hertz, 0), UINT64_C(1755000000));
-    assert_int_equal(metric(TDM_METRIC_gpu_stage_iterations_total, 0), 1);
+    assert_int_equal(metric(TDM_METRIC_stage_iterations_total, 0), 1);
     for (uint32_t i = 0; i < TDM_STAGE_CNT; i++)
-        assert_int_equal(metric(TDM_METRIC_gpu_stage_seconds_total, i), 100 + i);
+        assert_int_equal(metric(TDM_METRIC_stage_seconds_total, i), 100 + i);
     /* Half a wave each: the second bucket has them all. */
     assert_int_equal(metric(TDM_METRIC_vcta_waves, 0), 0);
     const tdm_metric_row_t *waves = &tdm_metric_row[TDM_METRIC_vcta_waves];

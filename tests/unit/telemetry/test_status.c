@@ -102,8 +102,8 @@ static void stages_have_shares_once_they_were_timed(void **state) {
     json_t *doc = status_of(NULL, 0);
     assert_true(json_is_null(json_object_get(json_object_get(doc, "time"), "device_linear_share")));
     json_decref(doc);
-    tdm_count(&block, TDM_METRIC_gpu_stage_seconds_total, TDM_LABEL_STAGE_linear, 3000000);
-    tdm_count(&block, TDM_METRIC_gpu_stage_seconds_total, TDM_LABEL_STAGE_attention, 1000000);
+    tdm_count(&block, TDM_METRIC_stage_seconds_total, TDM_LABEL_STAGE_linear, 3000000);
+    tdm_count(&block, TDM_METRIC_stage_seconds_total, TDM_LABEL_STAGE_attention, 1000000);
     doc = status_of(NULL, 0);
     const json_t *time = json_object_get(doc, "time");
     assert_true(json_number_value(json_object_get(time, "device_linear_share")) == 0.75);
