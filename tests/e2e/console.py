@@ -4,7 +4,8 @@
 
 Driven over the browser's own debugging pipe.  Held to: twelve panels in their order at 1280 and
 390 pixels, no error in the console, no request to another host, live update, reconnect, a hostile
-model name that stays text, read-only without a key, drain and a configuration with a reason.
+model name that stays text, use by keyboard and by screen reader, read-only without a key, drain and a
+configuration with a reason.
 With FOLDER pictures of the page and of each panel are kept there; where BIN_DIR holds programs that
 play a recorded run (gpu/recorded.py prepare), they show that.  Exit 77 where Chromium is not installed."""
 import base64
@@ -184,6 +185,40 @@ def layout(b, width, height, dark):
                 "s.getBoundingClientRect().right <= innerWidth + 1)")
 
 
+def keyboard_and_reader(b):
+    """Without a mouse: Tab reaches every control in order, the first skips to the panels; and a screen
+    reader hears a name for each control, picture and panel."""
+    def key(name, code):
+        for kind in ("rawKeyDown", "keyUp"):
+            b.call("Input.dispatchKeyEvent", type=kind, key=name, code=name, windowsVirtualKeyCode=code)
+    b.js("document.body.tabIndex = -1; document.body.focus(); document.body.removeAttribute('tabindex')")
+    seen = []
+    for _ in range(60):
+        key("Tab", 9)
+        here = b.js("(e => e === document.body ? '' : e.tagName + ' ' + (e.id || e.textContent.trim().slice(0, 20)))"
+                    "(document.activeElement)")
+        if here in seen[:1] or (not here and seen):
+            break
+        seen.append(here)
+        outline = b.js("(s => s.outlineStyle !== 'none' && s.outlineWidth !== '0px')"
+                       "(getComputedStyle(document.activeElement))")
+        assert outline, ("nothing shows where the focus is", here)
+    assert seen[0] == "A to the panels", seen
+    assert sum(s.startswith("SUMMARY") for s in seen) == 12, seen
+    for control in ("BUTTON drain", "BUTTON undrain", "BUTTON confirm", "BUTTON roll back", "BUTTON apply",
+                    "TEXTAREA candidate", "INPUT confirm-s", "INPUT key"):
+        assert control in seen, (control, seen)
+    b.call("Accessibility.enable")
+    nodes = b.call("Accessibility.getFullAXTree")["nodes"]
+    for n in nodes:
+        role = n.get("role", {}).get("value")
+        if role in ("button", "textbox", "spinbutton", "img", "image", "region", "link", "dialog") and not n.get("ignored"):
+            assert n.get("name", {}).get("value"), n
+    roles = [n.get("role", {}).get("value") for n in nodes]
+    assert roles.count("region") >= 13 and "main" in roles and "status" in roles, sorted(set(roles))
+    b.call("Accessibility.disable")
+
+
 def drained(b, a):
     """The button is dead without a key, and asks for a reason with one."""
     assert b.js("[...document.querySelectorAll('button.change')].every(x => x.disabled)")
@@ -267,6 +302,7 @@ def main():
                 b.picture(folder, "console-390")
                 b.size(1280, 900)
                 drained(b, a)
+                keyboard_and_reader(b)
                 assert not b.errors, b.errors
                 over.set()
                 for t in threads:
