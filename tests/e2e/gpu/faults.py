@@ -267,6 +267,9 @@ def main():
     p.add_argument("--set", action="append", default=[])
     p.add_argument("--fake-nvml", default="")
     ARGS = p.parse_args()
+    if os.geteuid() != 0:
+        print("no root here")
+        sys.exit(77)
     globals()[ARGS.fact]()
 
 

@@ -51,6 +51,27 @@ static void the_planner_takes_the_route_that_measured_best(void **state) {
     }
 }
 
+/* A prompt of 1,024 tokens, in chunks, beside 128 decodes of 1,024 to 1,408
+   keys, what a served model meets: the portable kernels rather take two
+   streams (measured at their grid), Hopper's fuse (served on an H200: 20 of
+   20, tests/perf/results/service_cuda.md). */
+static void prompts_beside_many_decodes_fuse_on_hopper(void **state) {
+    (void)state;
+    static const uint32_t want[TDM_POD_VARIANT_CNT] = {
+        [TDM_POD_VARIANT_PORTABLE] = TDM_ROUTE_STREAMS, [TDM_POD_VARIANT_HOPPER] = TDM_ROUTE_FUSED};
+    for (uint32_t v = TDM_POD_VARIANT_PORTABLE; v < TDM_POD_VARIANT_CNT; v++)
+        for (uint32_t chunk = 256; chunk <= 1024; chunk *= 2)
+            for (uint32_t at = 0; at < 1024; at += chunk) {
+                rig_t r;
+                rig_open(&r, "h200", 32, 8);
+                r.config.variant = v;
+                add_prefill(&r, at + chunk, chunk);
+                for (uint32_t i = 0; i < 128; i++) add_decode(&r, 1024 + 3 * i);
+                assert_int_equal(build(&r, TDM_POD_ROUTE_AUTO)->route, want[v]);
+                rig_close(&r);
+            }
+}
+
 /* Whatever is asked, the route is what the prediction says, its plan is the
    one that the route itself gives, and a caller's own choice stands. */
 static void the_choice_follows_the_prediction(void **state) {
@@ -151,6 +172,7 @@ static void knobs_to_measure_with_are_obeyed(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_planner_takes_the_route_that_measured_best),
+        cmocka_unit_test(prompts_beside_many_decodes_fuse_on_hopper),
         cmocka_unit_test(the_choice_follows_the_prediction),
         cmocka_unit_test(prefill_is_cut_where_two_late_tiles_might_meet),
         cmocka_unit_test(half_a_batch_has_the_route_of_its_kind),
