@@ -131,7 +131,8 @@ static void check_hugepages(tdm_doctor_t *d) {
             free_mb[n] += read_u64(d, folder, "free_hugepages") * page[i].kb / 1024;
             total_mb[n] += read_u64(d, folder, "nr_hugepages") * page[i].kb / 1024;
         }
-        sum_mb += free_mb[n];
+        /* An appliance that serves has taken its own already. */
+        sum_mb += d->has_setup ? total_mb[n] : free_mb[n];
     }
     tdm_doctor_state_t state = sum_mb >= d->huge_mb ? TDM_DOCTOR_OK
                                : sum_mb             ? TDM_DOCTOR_DEGRADED
@@ -253,7 +254,8 @@ static void check_nic(tdm_doctor_t *d) {
     struct stat sb;
     if (!nic) {
         tdm_doctor_tell(d, "nic", TDM_DOCTOR_ABSENT, "tandemctl doctor NIC checks one",
-                        "none named; a TAP port needs none");
+                        d->has_setup ? "none: HTTP/1.1 alone"
+                                     : "none named; a TAP port needs none");
         return;
     }
     int is_pci = strchr(nic, ':') != NULL;
@@ -325,12 +327,12 @@ uint32_t tdm_doctor_check(const tdm_doctor_ask_t *ask, tdm_doctor_line_t *line) 
     tdm_doctor_t d = {.ask = ask, .line = line, .nic = ask->nic, .huge_mb = ask->huge_mb};
     tdm_doctor_check_setup(&d);
     check_hugepages(&d);
-    check_memlock(&d);
+    if (!d.has_setup) check_memlock(&d); /* its unit has no limit */
     check_cpus(&d);
     check_governor(&d);
     check_iommu(&d);
     check_nic(&d);
-    check_tun(&d);
+    if (!d.has_setup) check_tun(&d); /* it has a NIC, or HTTP/1.1 alone */
     check_model(&d);
     return d.cnt;
 }

@@ -263,6 +263,13 @@ static void appliance_json_is_held_against_the_machine(void **state) {
         if (line[i].state != TDM_DOCTOR_OK) fail_msg("%s: %s", line[i].what, line[i].found);
     is_state("nic driver", TDM_DOCTOR_OK, "0000:65:00.0", "");
     is_state("hugepages node0", TDM_DOCTOR_OK, "4000 wanted", "");
+    put(NODE "0/hugepages/hugepages-2048kB/free_hugepages", "0\n"); /* its own, in use */
+    check(NULL, "dummy:tiny");
+    is_state("hugepages node0", TDM_DOCTOR_OK, "0 of 1024 MiB free", "");
+    put(NODE "0/hugepages/hugepages-2048kB/nr_hugepages", "400\n");
+    put(NODE "1/hugepages/hugepages-1048576kB/nr_hugepages", "3\n");
+    check(NULL, "dummy:tiny");
+    is_state("hugepages node0", TDM_DOCTOR_DEGRADED, "4000 wanted", "machine.hugepages_2m");
     is_state("rendered files", TDM_DOCTOR_OK, "as appliance.json says", "");
 
     put("/proc/cmdline", "ro intel_iommu=on iommu=pt isolcpus=managed_irq,domain,2-33\n");
