@@ -8,6 +8,7 @@
 #include "appliance/base/size.h"
 #include "kernels/cuda/cuda_private.h"
 #include "kernels/cuda/skinny.h"
+#include "kernels/cuda/span.h"
 #include "kernels/plan/health.h"
 #include "kernels/plan/plan.h"
 #include "kernels/plan/stats.h"
@@ -300,33 +301,12 @@ static void op_apply(void *ctx, const tdm_plan_t *plan) {
     }
 }
 
-/* fresh_span: pages of an item, the fewest at which all items of a batch of
-   decodes find a CTA at once; 0: no batch for that. */
-static uint32_t fresh_span(const tdm_cuda_t *c, const tdm_engine_iter_t *it) {
-    uint32_t cnt = it->plan->decode_cnt, most = 0;
-    uint64_t room = c->fresh_max / c->shape.nhead_kv;
-    if (it->plan->slice_cnt || cnt > room) return 0;
-    for (uint32_t i = 0; i < cnt; i++)
-        most = TDM_MAX(most, (uint32_t)tdm_ceil_div(it->seq[i].kv_cnt, TDM_KV_PAGE_TOKENS));
-    uint32_t low = TDM_MIN(TDM_POD_FRESH_TOK / TDM_KV_PAGE_TOKENS, most);
-    uint32_t high = most; /* each sequence is one item */
-    while (low < high) {
-        uint32_t span = (low + high) / 2;
-        uint64_t items = 0;
-        for (uint32_t i = 0; i < cnt; i++)
-            items += tdm_ceil_div(it->seq[i].kv_cnt, (uint64_t)span * TDM_KV_PAGE_TOKENS);
-        if (items <= room)
-            high = span;
-        else
-            low = span + 1;
-    }
-    return high;
-}
-
 /* plan_fresh plans a batch for tdm_pod_launch_fresh, where it is one. */
 static void plan_fresh(tdm_cuda_t *c, const tdm_engine_iter_t *it) {
-    uint32_t span = fresh_span(c, it), variant = c->pod_config.variant;
+    uint32_t variant = c->pod_config.variant;
     c->is_fresh = 0;
+    if (it->plan->slice_cnt) return;
+    uint32_t span = tdm_fresh_span(it->seq, it->plan->decode_cnt, c->shape.nhead_kv, c->fresh_max);
     if (!span) return;
     c->pod_config.decode_split_tok = span * TDM_KV_PAGE_TOKENS;
     c->pod_config.variant = TDM_POD_VARIANT_PORTABLE;

@@ -41,6 +41,8 @@ int tdm_stages_mark(cuda_stages_t *s, tdm_stage_t stage, cudaStream_t stream) {
 
 int tdm_stages_read(cuda_stages_t *s, uint64_t *ns) {
     cudaError_t e = cudaSuccess;
+    /* The mail of an iteration says nothing of the events in front of it. */
+    if (s->is_on && s->cnt) e = cudaEventSynchronize(s->event[s->cnt - 1]);
     for (uint32_t i = 1; s->is_on && i < s->cnt && e == cudaSuccess; i++) {
         float ms = 0.0f;
         e = cudaEventElapsedTime(&ms, s->event[i - 1], s->event[i]);
