@@ -262,7 +262,7 @@ def rollback(house):
             at = told(machine, "slot b gave no token in 20 s", BOOT_S, at)
         at = good(house, machine, "a", BOOT_S, at)
         print(f"back on the former slot {machine.lines[at - 1][0] - begin:.0f} s after the restart, nobody touched it")
-        told(machine, "refused: 3.0.0 was tried and gave no token", 60, at)  # the stick is still there
+        told(machine, "refused: 3.0.0 was tried and did not prove itself", 60, at)  # the stick is still there
 
 
 def refused(house):
