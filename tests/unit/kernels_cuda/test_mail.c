@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-#define STEPS 5000u
+#define STEPS 500u
 #define WANTS 8u
 
 typedef struct desk {
