@@ -76,8 +76,11 @@
   const tileTable = space(b);
   b = panel("where the time of iterations goes", [
     "sum(rate(tandem_attention_seconds_total[1m])) / sum(rate(tandem_iteration_seconds_sum[1m]))",
-    "rate(tandem_sampling_seconds_total[1m])"]);
+    "rate(tandem_sampling_seconds_total[1m])",
+    "sum by (stage) (rate(tandem_stage_seconds_total[1h])) / scalar(sum(rate(tandem_stage_seconds_total[1h])))"]);
   const time = new Lines(plot(b), "share of iteration time", { stacked: true, max: 1 });
+  const stageText = element("p", "", "dim");
+  b.append(stageText);
   b = panel("streaming multiprocessors", [
     "sum by (op) (rate(tandem_vcta_seconds_total[1m])) / scalar(max(tandem_executor_sms))",
     "rate(tandem_colocated_seconds_total[1m])", "tandem_gpu_sm_active_ratio", "tandem_gpu_sm_occupancy_ratio",
@@ -170,6 +173,9 @@
                                  number(100 * n.split / (n.whole + n.split), 1)])));
     const all = delta((s) => s.time.iterations_s), a = delta((s) => s.time.attention_s), m = delta((s) => s.time.sampling_s);
     time.add(t, { attention: share(a, all), sampling: share(m, all), other: share(Math.max(0, all - a - m), all) });
+    const stages = ["attention", "linear", "norm", "sampling", "copy"].map((s) => [s, status.time["device_" + s + "_share"]]);
+    stageText.textContent = stages[0][1] === null ? "" : "of the device's time, since start: " +
+      stages.map(([s, x]) => s + " " + number(100 * x) + " %").join(", ");
     const room = span() * Math.max(1, status.gpu.sms);
     sms.add(t, { prefill: delta((s) => s.gpu.sm_prefill_s) / room, decode: delta((s) => s.gpu.sm_decode_s) / room });
     smText.textContent = status.gpu.sms + " SMs, life " + status.gpu.life + "; both kinds at once for " +

@@ -88,6 +88,9 @@ BOARDS = {
             ("attention", rule("tandem:attention_share:ratio_rate5m")),
             ("sampling", rate("tandem_sampling_seconds_total") + " / " +
              rate("tandem_iteration_seconds_sum"))]),
+        ("Device time by stage", "percentunit", [("{{stage}}", rate("tandem_stage_seconds_total", "stage") +
+                                                  " / ignoring(stage) group_left " +
+                                                  rate("tandem_stage_seconds_total"))]),
         ("SM time with both kinds", "percentunit", [("", rate("tandem_colocated_seconds_total") +
                                                      " / " + rate("tandem_vcta_seconds_total"))]),
         ("Attention throughput", "Bps", [("KV read", rate("tandem_attention_read_bytes_total") +

@@ -226,7 +226,7 @@ static void stages(page_t *p) {
     static const char *const key[TDM_LABEL_CNT_STAGE] = {
         "device_attention_share", "device_linear_share", "device_norm_share",
         "device_sampling_share", "device_copy_share"};
-    uint64_t all_ns = tdm_snapshot_total(p->s, TDM_METRIC_stage_seconds_total);
+    uint64_t all_ns = total(p, TDM_METRIC_stage_seconds_total);
     for (uint32_t i = 0; i < TDM_LABEL_CNT_STAGE; i++) {
         double ns = (double)value(p, TDM_METRIC_stage_seconds_total, i);
         if (all_ns)

@@ -177,10 +177,13 @@ static void counts_begin_where_asked(void **state) {
     tdm_count(&block, TDM_METRIC_attention_seconds_total, TDM_LABEL_PATH_fused, TDM_MS(9000));
     tdm_observe(&block, TDM_METRIC_ttft_seconds, 0, TDM_MS(4));
     tdm_gauge_set(&block, TDM_METRIC_kv_pages, TDM_LABEL_KV_total, 70);
+    tdm_count(&block, TDM_METRIC_stage_seconds_total, TDM_LABEL_STAGE_attention, TDM_MS(50));
     tdm_snapshot_take(&before, blocks, 1, INT64_C(10000000000));
     tdm_count(&block, TDM_METRIC_fallbacks_total, head_dim, 3);
     tdm_count(&block, TDM_METRIC_attention_seconds_total, TDM_LABEL_PATH_fused, TDM_MS(2000));
     tdm_count(&block, TDM_METRIC_vcta_total, TDM_LABEL_OP_decode, 5);
+    tdm_count(&block, TDM_METRIC_stage_seconds_total, TDM_LABEL_STAGE_linear, TDM_MS(3));
+    tdm_count(&block, TDM_METRIC_stage_seconds_total, TDM_LABEL_STAGE_attention, TDM_MS(1));
     tdm_snapshot_take(&snap, blocks, 1, INT64_C(20000000000));
     assert_int_equal(tdm_status_json(&span, 0, NULL, 0, text, sizeof text, &sz), TDM_OK);
     json_t *doc = json_loads(text, 0, NULL);
@@ -191,6 +194,8 @@ static void counts_begin_where_asked(void **state) {
     assert_int_equal(at(doc, "kv.total"), 70);
     assert_true(json_number_value(json_object_get(json_object_get(doc, "time"), "attention_s")) ==
                 2.0);
+    assert_true(json_number_value(
+                    json_object_get(json_object_get(doc, "time"), "device_linear_share")) == 0.75);
     assert_int_equal(at(doc, "journey.vcta_executed_decode"), 5);
     json_decref(doc);
 }
