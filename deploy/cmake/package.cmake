@@ -48,7 +48,7 @@ configure_file(deploy/debian/libtandem/tandem.pc.in ${CMAKE_BINARY_DIR}/dev/tand
 add_custom_command(OUTPUT ${man}/libtandem.a
   COMMAND ${CMAKE_STRIP} --strip-debug --enable-deterministic-archives -o ${man}/libtandem.a $<TARGET_FILE:libtandem>
   DEPENDS libtandem VERBATIM)
-add_custom_target(package_files DEPENDS tandemd tandem-exec tandemctl ${man}/libtandem.a ${TDM_PACKAGE_FILES}
+add_custom_target(package_files ALL DEPENDS tandemd tandem-exec tandemctl ${man}/libtandem.a ${TDM_PACKAGE_FILES}
   ${man}/changelog.gz ${man}/tandemctl.bash)
 add_dependencies(shipped package_files)
 
