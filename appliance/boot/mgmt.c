@@ -32,7 +32,7 @@ static void say_ready(tdm_mgmt_t *m) {
 /* refusal is the word that /ready and every admission sees. */
 static uint32_t refusal(const tdm_mgmt_t *m, tdm_supervisor_state_t state) {
     if (m->is_draining || m->is_held) return TDM_REFUSE_draining;
-    if (state == TDM_SUPERVISOR_SERVING) return 0;
+    if (tdm_supervisor_is_serving(m->supervisor)) return 0;
     if (state == TDM_SUPERVISOR_FAILED) return TDM_REFUSE_executor_failed;
     return m->was_ready ? TDM_REFUSE_executor_down : TDM_REFUSE_starting;
 }

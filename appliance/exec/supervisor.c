@@ -188,6 +188,10 @@ tdm_supervisor_state_t tdm_supervisor_poll(tdm_supervisor_t *s, int64_t now_ns) 
     return s->state;
 }
 
+int tdm_supervisor_is_serving(const tdm_supervisor_t *s) {
+    return s->state == TDM_SUPERVISOR_SERVING && !s->is_killed;
+}
+
 void tdm_supervisor_stop(tdm_supervisor_t *s) {
     s->is_stopping = 1;
     if (s->has_thread) {

@@ -87,6 +87,10 @@ void tdm_supervisor_init(tdm_supervisor_t *s, const tdm_supervisor_config_t *con
    every few milliseconds.  The first call starts the first life. */
 tdm_supervisor_state_t tdm_supervisor_poll(tdm_supervisor_t *s, int64_t now_ns);
 
+/* tdm_supervisor_is_serving: an executor is there and not on its way out: a
+   killed one may need long to go while its device's driver holds it. */
+int tdm_supervisor_is_serving(const tdm_supervisor_t *s);
+
 /* tdm_supervisor_stop ends the executor for good and waits for it (it is
    killed, after plans in flight no longer matter). */
 void tdm_supervisor_stop(tdm_supervisor_t *s);

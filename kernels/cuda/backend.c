@@ -119,8 +119,7 @@ static tdm_status_t take(tdm_cuda_t *c, tdm_error_t *err) {
              "pinned memory");
     CUDA_TRY(c, cudaMallocHost((void **)&c->mail, sizeof *c->mail), "pinned memory");
     if (!c->error) memset(c->mail, 0, sizeof *c->mail);
-    CUDA_TRY(c, tdm_stages_open(&c->stages, c->shape.layer_cnt), "events");
-    if (c->error) return tdm_cuda_failed(c, err);
+    tdm_stages_open(&c->stages, c->shape.layer_cnt);
     tdm_cuda_carve(c);
     uint64_t table_sz = (uint64_t)c->config.seq_max * c->pages.table_stride * sizeof(uint32_t);
     CUDA_TRY(c, cudaMemsetAsync(c->pages.table, 0, table_sz, c->stream), "clearing tables");

@@ -13,7 +13,8 @@
    microsecond or so each, and a graph has none: one iteration of
    CUDA_STAGE_EVERY is timed and walked without its graph, a few per cent
    slower than its neighbours.  Shares mean something, sums are a little
-   high.
+   high.  An event that fails ends the timing for good and no iteration: what
+   broke the device is found by the iteration itself.
 
    Ownership: a member of the backend.  The executor's thread. */
 
@@ -32,21 +33,23 @@ typedef struct cuda_stages {
     uint32_t event_max;
     uint32_t cnt;   /* events recorded */
     uint32_t is_on; /* this iteration is timed */
+    uint32_t is_broken;
 } cuda_stages_t;
 
-/* tdm_stages_open makes the events of layer_cnt layers; a cudaError_t. */
-int tdm_stages_open(cuda_stages_t *s, uint32_t layer_cnt);
+/* tdm_stages_open makes the events of layer_cnt layers; where it cannot,
+   nothing is timed. */
+void tdm_stages_open(cuda_stages_t *s, uint32_t layer_cnt);
 void tdm_stages_close(cuda_stages_t *s);
 
-/* tdm_stages_begin decides whether this iteration is timed.  Before anything
-   of it is queued; a cudaError_t, as the next two. */
-int tdm_stages_begin(cuda_stages_t *s, uint64_t iteration, cudaStream_t stream);
+/* tdm_stages_begin decides whether this iteration is timed, before anything
+   of it is queued. */
+void tdm_stages_begin(cuda_stages_t *s, uint64_t iteration, cudaStream_t stream);
 
 /* tdm_stages_mark does nothing in an iteration that is not timed. */
-int tdm_stages_mark(cuda_stages_t *s, tdm_stage_t stage, cudaStream_t stream);
+void tdm_stages_mark(cuda_stages_t *s, tdm_stage_t stage, cudaStream_t stream);
 
-/* tdm_stages_read adds the nanoseconds of each stage to ns[TDM_STAGE_CNT] and
-   ends the timing. */
-int tdm_stages_read(cuda_stages_t *s, uint64_t *ns);
+/* tdm_stages_read adds the nanoseconds of each stage to ns[TDM_STAGE_CNT] of an
+   iteration that has ended, if it was timed. */
+void tdm_stages_read(cuda_stages_t *s, uint64_t *ns);
 
 #endif /* TDM_KERNELS_CUDA_STAGE_H */

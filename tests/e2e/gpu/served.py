@@ -240,7 +240,7 @@ def memory(a):
 
 
 class Rude:
-    """Clients that leave in mid-stream, and others that ask and do not read."""
+    """Clients that leave in mid-stream over both doors, and others that ask and do not read."""
 
     def __init__(self, a):
         self.a, self.stop, self.rng = a, threading.Event(), random.Random(7)
@@ -248,6 +248,9 @@ class Rude:
         self.threads = [threading.Thread(target=f) for f in (self.leave, self.ignore)]
         for t in self.threads:
             t.start()
+        self.h3 = subprocess.Popen([os.path.join(ARGS.bin, "h3_load"), "10.88.0.2", "4433", "1",
+                                    "1000000", "50", "60", "5", "-", a.model()],
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     def leave(self):
         while not self.stop.is_set():
@@ -270,6 +273,8 @@ class Rude:
 
     def end(self):
         self.stop.set()
+        self.h3.kill()
+        self.h3.wait()
         for t in self.threads:
             t.join()
 

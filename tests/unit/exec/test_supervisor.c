@@ -221,11 +221,17 @@ static void a_hung_executor_is_killed_when_asked(void **state) {
     until(&r, TDM_SUPERVISOR_SERVING);
     send_plan(&r, DO_HANG, 1);
     r.life.kill_reason = TDM_FAULT_executor_hang;
+    assert_true(tdm_supervisor_is_serving(&r.sup));
+    tdm_store_release(&r.life.ack, r.life.epoch);
     tdm_store_release(&r.life.kill, 1u);
+    (void)tdm_supervisor_poll(&r.sup, tdm_clock_now_ns());
+    assert_int_equal(r.sup.kill_cnt, 1);
+    assert_false(tdm_supervisor_is_serving(&r.sup)); /* from the kill on, not from its end */
     until(&r, TDM_SUPERVISOR_WAITING);
     assert_int_equal(r.sup.kill_cnt, 1);
     assert_non_null(strstr(r.sup.last.text, "watchdog"));
     until(&r, TDM_SUPERVISOR_SERVING); /* the old request does not hit the new life */
+    assert_true(tdm_supervisor_is_serving(&r.sup));
     for (int i = 0; i < 5; i++)
         assert_int_equal(tdm_supervisor_poll(&r.sup, tdm_clock_now_ns()), TDM_SUPERVISOR_SERVING);
     rig_close(&r);
