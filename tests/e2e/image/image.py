@@ -38,7 +38,7 @@ from machine import DATA_NIC, MIB, Disk, Machine, Patience, medium, own_network,
 TOP = os.path.realpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../.."))
 KEY = "image-key"
 CUT_S = 150   # what an update takes, from its start to the proof of the new slot
-BOOT_S = 240  # power-on to tokens, on a busy machine
+BOOT_S = 480  # power-on to tokens, on a machine that does much else
 TOOLS = ("qemu-system-x86_64", "qemu-img", "mmdebstrap", "mksquashfs", "veritysetup", "sgdisk", "mcopy", "sbsign",
          "rauc", "cert-to-efi-sig-list")
 APPLIANCE = {
