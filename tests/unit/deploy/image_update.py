@@ -9,9 +9,9 @@ import sys
 import tempfile
 
 RAUC = """case "$1" in
-info) [ "$BUNDLE" != bad ] || { echo "signature verification failed"; exit 1; }; echo "RAUC_MF_VERSION='$BUNDLE'" ;;
+info) [ "$BUNDLE" != bad ] || { echo "signature verification failed: error:02"; echo "01:error:17:CMS"; exit 1; }; echo "RAUC_MF_VERSION='$BUNDLE'" ;;
 status) [ "$2" = mark-good ] || cat "$HERE/status.json"; echo "rauc $*" >>"$HERE/calls" ;;
-install) echo "rauc install" >>"$HERE/calls"; [ "$INSTALL" = good ] || { echo "no space"; exit 1; } ;;
+install) echo "rauc install" >>"$HERE/calls"; [ "$INSTALL" = good ] || { echo "LastError: no space"; echo "Installing failed"; exit 1; } ;;
 esac"""
 SYSTEMCTL = """case "$1" in
 show) case "$4" in *device) echo "$PLUGGED" ;; *) echo 50000000 ;; esac ;;
