@@ -38,6 +38,7 @@ typedef struct tdm_look {
     uint32_t policy;
     uint32_t appliances;
     uint32_t prefill_cnt; /* 0: mixed */
+    uint32_t pools_at;    /* prefill_cnt of the best pools so far */
     tdm_workload_t all;   /* at the rate */
     tdm_workload_t share; /* of one appliance */
     uint32_t *owner;      /* [row_max] row i of share is this row of the list it was dealt from */

@@ -39,20 +39,25 @@ static tdm_status_t find_best(tdm_look_t *l, double *best, tdm_error_t *err) {
     return st;
 }
 
-/* find_pools chooses how many of the appliances do prefill. */
+/* find_pools chooses how many of the appliances do prefill.  More of them
+   carry more until decode is the narrower pool, and less from there on, so
+   it climbs from where one appliance fewer had its best. */
 static tdm_status_t find_pools(tdm_look_t *l, double *best, tdm_error_t *err) {
-    uint32_t most = 1;
+    uint32_t at = TDM_MIN(l->prefill_cnt, l->appliances - 1u);
     double rate;
-    tdm_status_t st = TDM_OK;
-    *best = 0.0;
-    for (uint32_t p = 1; p < l->appliances && st == TDM_OK; p++) {
-        l->prefill_cnt = p;
-        st = find_best(l, &rate, err);
-        if (st != TDM_OK || rate <= *best) continue;
-        *best = rate;
-        most = p;
-    }
-    l->prefill_cnt = most;
+    l->prefill_cnt = at;
+    tdm_status_t st = find_best(l, best, err);
+    for (int step = 1; step >= -1 && st == TDM_OK; step -= 2)
+        for (uint32_t p = at; st == TDM_OK;) {
+            p = step > 0 ? p + 1u : p - 1u;
+            if (p == 0 || p == l->appliances) break;
+            l->prefill_cnt = p;
+            st = find_best(l, &rate, err);
+            if (st != TDM_OK || rate < *best || rate == 0.0) break;
+            *best = rate;
+            at = p;
+        }
+    l->prefill_cnt = at;
     return st;
 }
 
@@ -101,8 +106,10 @@ static tdm_status_t draw_all(tdm_look_t *l, tdm_planner_curve_t **curve, tdm_err
     if (st != TDM_OK || l->ask->link.bytes_per_s <= 0.0 || l->appliances < 2) return st;
     l->policy = 0;
     l->route = TDM_ROUTE_FUSED;
-    l->prefill_cnt = 1;
-    return draw_curve(l, (*curve)++, err);
+    l->prefill_cnt = l->pools_at;
+    st = draw_curve(l, (*curve)++, err);
+    l->pools_at = l->prefill_cnt;
+    return st;
 }
 
 tdm_status_t tdm_planner_run(const tdm_planner_ask_t *ask, tdm_planner_curve_t *curve,
@@ -115,6 +122,7 @@ tdm_status_t tdm_planner_run(const tdm_planner_ask_t *ask, tdm_planner_curve_t *
     tdm_look_t *l;
     tdm_status_t st = tdm_look_open(ask, &l, err);
     if (st != TDM_OK) return st;
+    l->pools_at = 1;
     for (l->appliances = 1; l->appliances <= ask->appliance_max && st == TDM_OK; l->appliances++)
         st = draw_all(l, &curve, err);
     tdm_look_close(l);

@@ -17,11 +17,10 @@
    for an hour.
 
    Given a link, it also splits n > 1 appliances into those that do prefill
-   alone and those that do decode alone, every way there is, and shows the
-   best: the keys and values of a prompt travel when it is done, one prompt
-   after the other on each prefill appliance's link, and the client hears
-   its first token when they are there.  What no whole page of 64 tokens
-   holds is computed again where they arrive.
+   alone and those that do decode alone, and shows the best way to do so: the keys and values of a
+   prompt travel when it is done, one prompt after the other on each prefill appliance's link, and
+   the client hears its first token when they are there.  What no whole page of 64 tokens holds is
+   computed again where they arrive.
 
    The most that fused attention can gain over serial is not what the
    kernel gains: with a share a of serial iteration time in attention, and
