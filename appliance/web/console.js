@@ -194,7 +194,8 @@
       return;
     }
     power.add(t, { limit: p.limit_w, "peak of a second": p.instant_max_w, average: p.average_w });
-    const held = ["power", "heat", "hardware"].map((why) => [why, delta((s) => s.power["held_by_" + why + "_s"]) / span()]).filter(([, x]) => x > 0.01);
+    // the board is looked at at moments of its own: of one second it may tell a little more than a second
+    const held = ["power", "heat", "hardware"].map((why) => [why, Math.min(1, delta((s) => s.power["held_by_" + why + "_s"]) / span())]).filter(([, x]) => x > 0.01);
     const joules = delta((s) => s.power.energy_j), tokens = delta((s) => s.tokens.output);
     powerText.textContent = number(p.average_w) + " of " + number(p.limit_w) + " W" + (tokens > 0 ? ", " + number(joules / tokens, 2) + " J a token" : "") +
       (status.board.temperature_c === null ? "" : ", " + status.board.temperature_c + " C") +
