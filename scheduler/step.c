@@ -387,6 +387,15 @@ int tdm_sched_record_pop(tdm_sched_t *s, tdm_sched_record_t *record) {
     return 1;
 }
 
+void tdm_sched_oldest(const tdm_sched_t *s, int64_t accepted_ns[TDM_SLO_CLASS_MAX]) {
+    for (uint32_t k = 0; k < TDM_SLO_CLASS_MAX; k++) accepted_ns[k] = TDM_TIME_NEVER;
+    if (s->waiting_cnt == 0) return;
+    for (uint32_t i = 0; (i = tdm_queue_next(&s->queues, i)) < TDM_QUEUE_CNT; i++) {
+        uint32_t idx = tdm_order_first_waiting(&s->queues, s->seq, i), k = tdm_queue_class(i);
+        if (idx != TDM_SEQ_NONE) accepted_ns[k] = TDM_MIN(accepted_ns[k], s->seq[idx].accepted_ns);
+    }
+}
+
 const tdm_sched_stats_t *tdm_sched_stats(tdm_sched_t *s) {
     tdm_sched_stats_t *t = &s->stats;
     t->waiting_cnt = s->waiting_cnt;

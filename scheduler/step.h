@@ -144,6 +144,10 @@ void tdm_sched_event_drop(tdm_sched_t *s, uint32_t api);
    0.  The last 16 are kept; older ones are overwritten. */
 int tdm_sched_record_pop(tdm_sched_t *s, tdm_sched_record_t *record);
 
+/* tdm_sched_oldest tells for each class when the request that waits longest
+   was accepted, TDM_TIME_NEVER where none waits. */
+void tdm_sched_oldest(const tdm_sched_t *s, int64_t accepted_ns[TDM_SLO_CLASS_MAX]);
+
 /* tdm_sched_stats brings the gauges up to date and shows all counters;
    the pointer is valid until the next call. */
 const tdm_sched_stats_t *tdm_sched_stats(tdm_sched_t *s);

@@ -177,15 +177,9 @@ static void publish_cache(tdm_block_t *b, const tdm_sched_stats_t *s) {
     tdm_count_to(b, TDM_METRIC_prefix_lost_pages_total, TDM_LABEL_LOSS_flushed, s->cache_flush_cnt);
 }
 
-void tdm_sched_tile_publish(tdm_sched_tile_t *t) {
-    tdm_block_t *b = t->w.block;
-    if (!b) return;
-    const tdm_sched_stats_t *s = tdm_sched_stats(t->core);
-    tdm_block_begin(b);
-    publish_reasons(b, s);
-    publish_discards(b, s);
-    for (uint32_t f = TDM_FINISH_STOP; f < TDM_FINISH_CNT; f++)
-        tdm_count_to(b, TDM_METRIC_sequences_ended_total, f - TDM_FINISH_STOP, s->ended[f]);
+static void publish_queue(const tdm_sched_tile_t *t, tdm_block_t *b, const tdm_sched_stats_t *s) {
+    int64_t oldest_ns[TDM_SLO_CLASS_MAX];
+    tdm_sched_oldest(t->core, oldest_ns);
     tdm_gauge_set(b, TDM_METRIC_queue_tokens, 0, s->waiting_tokens);
     for (uint32_t k = 0; k < TDM_SLO_CLASS_MAX; k++) {
         tdm_gauge_set(b, TDM_METRIC_queue_requests,
@@ -195,6 +189,21 @@ void tdm_sched_tile_publish(tdm_sched_tile_t *t) {
                       tdm_series2(TDM_METRIC_queue_requests, k, TDM_LABEL_QUEUE_running),
                       s->running_of[k]);
     }
+    for (uint32_t k = 0; k < TDM_SLO_CLASS_MAX; k++)
+        tdm_gauge_set(b, TDM_METRIC_queue_oldest_seconds, k,
+                      (uint64_t)TDM_MAX(t->now_ns - oldest_ns[k], 0));
+}
+
+void tdm_sched_tile_publish(tdm_sched_tile_t *t) {
+    tdm_block_t *b = t->w.block;
+    if (!b) return;
+    const tdm_sched_stats_t *s = tdm_sched_stats(t->core);
+    tdm_block_begin(b);
+    publish_reasons(b, s);
+    publish_discards(b, s);
+    for (uint32_t f = TDM_FINISH_STOP; f < TDM_FINISH_CNT; f++)
+        tdm_count_to(b, TDM_METRIC_sequences_ended_total, f - TDM_FINISH_STOP, s->ended[f]);
+    publish_queue(t, b, s);
     publish_cap(b, s);
     publish_cache(b, s);
     uint32_t used = s->page_held + s->page_fenced + s->page_cached - s->page_idle;

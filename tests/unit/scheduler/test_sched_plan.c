@@ -357,6 +357,33 @@ static void a_lost_deadline_goes_before_a_small_counter(void **state) {
     assert_true(world_run(&w, 4000));
 }
 
+static void the_longest_wait_is_told_by_class(void **state) {
+    (void)state;
+    int64_t oldest[TDM_SLO_CLASS_MAX];
+    tdm_sched_sizes_t sizes = world_sizes();
+    tdm_sched_live_t live = world_live();
+    sizes.seq_max = 1;
+    world_close(&w);
+    world_open(&w, 1, &sizes, &live);
+    tdm_sched_oldest(w.sched, oldest);
+    for (uint32_t k = 0; k < TDM_SLO_CLASS_MAX; k++) assert_true(oldest[k] == TDM_TIME_NEVER);
+    int64_t first = 0, other = 0;
+    for (uint32_t i = 0; i < 4; i++) {
+        world_ask_t a = {.prompt_cnt = 100, .output_max = 40, .slo_class = i == 3 ? 2 : 0};
+        world_submit(&w, &a);
+        if (i == 0) world_turn(&w); /* it has the slot: only the others wait */
+        if (i == 1) first = w.now_ns;
+        if (i == 3) other = w.now_ns;
+        w.now_ns += 7 * TDM_NS_PER_MS;
+    }
+    tdm_sched_oldest(w.sched, oldest);
+    assert_true(oldest[0] == first && oldest[1] == TDM_TIME_NEVER && oldest[2] == other);
+    assert_true(world_run(&w, 2000));
+    tdm_sched_oldest(w.sched, oldest);
+    assert_true(oldest[0] == TDM_TIME_NEVER && oldest[2] == TDM_TIME_NEVER);
+    world_settled(&w);
+}
+
 int main(void) {
 #define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
     const struct CMUnitTest tests[] = {
@@ -381,6 +408,7 @@ int main(void) {
         CASE(an_ended_slot_is_closed_by_the_next_plan),
         CASE(depth_two_plans_ahead_of_unknown_tokens),
         CASE(a_deaf_api_tile_stops_planning_and_loses_nothing),
+        CASE(the_longest_wait_is_told_by_class),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
