@@ -2,6 +2,7 @@
 #include "appliance/ctl/bench_report.h"
 
 #include "appliance/base/attr.h"
+#include "scheduler/sim/report.h"
 
 #include <string.h>
 
@@ -167,15 +168,6 @@ void tdm_bench_say(FILE *f, const json_t *all) {
 #define CHART_H 260.0
 #define EDGE    50.0
 
-static void put_escaped(FILE *f, const char *s) {
-    for (; *s; s++) {
-        if (*s == '<' || *s == '>' || *s == '&' || *s == '"')
-            fprintf(f, "&#%d;", *s);
-        else
-            fputc(*s, f);
-    }
-}
-
 static const struct chart {
     const char *title;
     const char *seen[2];    /* of a window's replay */
@@ -228,9 +220,9 @@ static void put_line(FILE *f, const json_t *all, size_t at, size_t k, double mos
             fprintf(f, "%.1f,%.1f ", x_of(number(c, "rate", NULL, NULL), most), y_of(v, top));
     }
     fprintf(f, "\"><title>");
-    put_escaped(f, text(first, "path"));
+    tdm_report_escaped(f, text(first, "path"));
     fputc('/', f);
-    put_escaped(f, text(first, "policy"));
+    tdm_report_escaped(f, text(first, "policy"));
     fprintf(f, "%s</title></polyline>\n", is_planned ? ", planned" : "");
 }
 
@@ -265,7 +257,7 @@ static void put_fallbacks(FILE *f, const json_t *cell) {
     json_object_foreach(json_object_get(cell, "fallbacks"), key, v) {
         if (json_number_value(v) <= 0.0) continue;
         fprintf(f, "%s", comma);
-        put_escaped(f, key);
+        tdm_report_escaped(f, key);
         fprintf(f, " %.0f", json_number_value(v));
         comma = ", ";
     }
@@ -276,9 +268,9 @@ static void put_row(FILE *f, const json_t *c) {
     double both = fused + number(c, "hybrid", "fallback", NULL);
     const json_t *said = json_object_get(c, "replay");
     fprintf(f, "<tr><td>");
-    put_escaped(f, text(c, "path"));
+    tdm_report_escaped(f, text(c, "path"));
     fprintf(f, "<td>");
-    put_escaped(f, text(c, "policy"));
+    tdm_report_escaped(f, text(c, "policy"));
     fprintf(f, "<td>%.3f<td>%s<td>%.3f / %.3f", number(c, "rate", NULL, NULL),
             json_is_true(json_object_get(c, "kept")) ? "kept" : text(c, "missed"),
             100.0 * number(said, "share_over", NULL, NULL),
@@ -310,9 +302,9 @@ static void put_errors(FILE *f, const json_t *all) {
     for (size_t i = 0; i < json_array_size(rows); i++) {
         const json_t *r = json_array_get(rows, i);
         fprintf(f, "<tr><td>");
-        put_escaped(f, text(r, "path"));
+        tdm_report_escaped(f, text(r, "path"));
         fprintf(f, "<td>");
-        put_escaped(f, text(r, "policy"));
+        tdm_report_escaped(f, text(r, "policy"));
         fprintf(f, "<td>%.3f", number(r, "rate", NULL, NULL));
         for (size_t k = 0; k < TDM_COUNT_OF(key); k++)
             fprintf(f, "<td>%+.1f %%", 100.0 * number(r, key[k], NULL, NULL));
@@ -328,11 +320,11 @@ void tdm_bench_report(FILE *f, const json_t *all) {
         "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>Tandem under load</title>"
         "<style>body{font:14px sans-serif;max-width:1200px;margin:2em auto}td,th{padding:2px "
         "10px;text-align:right}svg text{font-size:12px}</style>\n<h1>Under load</h1><p>");
-    put_escaped(f, text(json_object_get(all, "appliance"), "model"));
+    tdm_report_escaped(f, text(json_object_get(all, "appliance"), "model"));
     fprintf(f, ", ");
-    put_escaped(f, text(json_object_get(all, "appliance"), "backend"));
+    tdm_report_escaped(f, text(json_object_get(all, "appliance"), "backend"));
     fprintf(f, "; trace ");
-    put_escaped(f, text(all, "trace"));
+    tdm_report_escaped(f, text(all, "trace"));
     fprintf(
         f,
         ", %.0f s a window. Kept: at most %.3g %% of gaps over the target, nine first tokens in "
@@ -342,9 +334,9 @@ void tdm_bench_report(FILE *f, const json_t *all) {
     for (size_t i = 0; i < json_array_size(rows); i++) {
         const json_t *row = json_array_get(rows, i);
         fprintf(f, "<li>");
-        put_escaped(f, text(row, "path"));
+        tdm_report_escaped(f, text(row, "path"));
         fputc('/', f);
-        put_escaped(f, text(row, "policy"));
+        tdm_report_escaped(f, text(row, "policy"));
         fprintf(f, " carries <b>%.3f</b> requests/s", number(row, "rate", NULL, NULL));
         put_gain(f, row);
         fprintf(f, "</li>\n");

@@ -177,7 +177,7 @@ static const char *colour_of(const tdm_planner_curve_t *c) {
     return c->prefill_cnt > 0 ? "#80c" : colour[(c->route - TDM_ROUTE_FUSED) % TDM_PLANNER_ROUTES];
 }
 
-static void put_escaped(FILE *f, const char *s) {
+void tdm_report_escaped(FILE *f, const char *s) {
     for (; *s; s++) {
         if (*s == '<' || *s == '>' || *s == '&' || *s == '"')
             fprintf(f, "&#%d;", *s);
@@ -277,7 +277,7 @@ void tdm_report_html(FILE *f, const tdm_planner_ask_t *ask, const tdm_planner_cu
         f, "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>Tandem capacity</title>"
            "<style>body{font:14px sans-serif;max-width:1200px;margin:2em auto}td,th{padding:2px "
            "12px;text-align:right}svg text{font-size:12px}</style>\n<h1>Capacity</h1><p>Profile ");
-    put_escaped(f, ask->profile_name);
+    tdm_report_escaped(f, ask->profile_name);
     fprintf(f,
             " (%s), %u requests. Promise: first token within %.0f ms at p99, at most %g %% of gaps "
             "over %.0f ms.</p>\n",
