@@ -25,6 +25,7 @@
 #define CLIMB_TOK      16u
 #define DRIFT_HIGH     1.5
 #define DRIFT_LOW      0.8
+#define DRIFT_STEP     1.0
 #define DRIFT_ALARM    8.0
 #define DRIFT_MAX      16.0
 
@@ -51,8 +52,8 @@ static void learn_host(tdm_cap_t *cap, double host_ns) {
 }
 
 static void learn_drift(tdm_cap_t *cap, double ratio) {
-    double up = cap->drift_up + log(ratio) - log(DRIFT_HIGH);
-    double down = cap->drift_down - log(ratio) + log(DRIFT_LOW);
+    double up = cap->drift_up + fmin(log(ratio) - log(DRIFT_HIGH), DRIFT_STEP);
+    double down = cap->drift_down + fmin(log(DRIFT_LOW) - log(ratio), DRIFT_STEP);
     cap->drift_up = clamp(up, 0.0, DRIFT_MAX);
     cap->drift_down = clamp(down, 0.0, DRIFT_MAX);
     if (cap->drift_up > DRIFT_ALARM || cap->drift_down > DRIFT_ALARM) cap->is_drifting = 1;

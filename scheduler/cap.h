@@ -30,8 +30,10 @@
 
    Drift.  A one-sided CUSUM each way on ln(actual / profile): a machine
    that stays above 1.5 or below 0.8 of its measured profile raises the
-   alarm.  A power cap is no drift: times are first scaled by the clock
-   that the device reports.
+   alarm.  One iteration moves the sum by at most 1 of the 8 that raise it,
+   however late it was: a host that lost its core for a moment is no drift.
+   Nor is a power cap: times are first scaled by the clock that the device
+   reports.
 
    Pure state, no time of its own. */
 

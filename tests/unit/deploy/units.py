@@ -25,14 +25,21 @@ def run(*args):
     return subprocess.run(args, capture_output=True, text=True, check=False)
 
 
+def mount_name(path):
+    """A mount unit is named by its path, escaped."""
+    with open(path, encoding="utf-8") as f:
+        where = re.search(r"(?m)^Where=(.+)$", f.read()).group(1)
+    return run("systemd-escape", "--path", "--suffix=mount", where).stdout.strip()
+
+
 def stage(folder, units, dropin=None):
     """A root folder with our units, and stand-ins for the programs they start."""
     system = os.path.join(folder, "etc/systemd/system")
     os.makedirs(system)
     for unit in units:
         shutil.copy(unit, system)
-        for mount in glob.glob(os.path.join(os.path.dirname(unit), "*.mount")):
-            shutil.copy(mount, system)
+    for mount in glob.glob(os.path.join(sys.argv[1], "deploy/image/*.mount")):
+        shutil.copy(mount, os.path.join(system, mount_name(mount)))
     if dropin:
         os.makedirs(os.path.join(system, "tandemd.service.d"))
         shutil.copy(dropin, os.path.join(system, "tandemd.service.d/port.conf"))

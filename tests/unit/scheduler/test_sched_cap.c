@@ -127,6 +127,22 @@ static void drift_is_a_slow_kernel_and_not_a_slow_clock(void **state) {
     assert_int_equal(cap.is_drifting, 1);
 }
 
+/* A core that was taken away for a moment makes one iteration a hundred times
+   late, or two in a row; a dozen of them are a slow machine. */
+static void a_moment_is_no_drift(void **state) {
+    (void)state;
+    tdm_cap_init(&cap);
+    tdm_cap_sample_t usual = {.predicted_ns = 100.0, .profile_ns = 100.0, .actual_ns = 105.0};
+    tdm_cap_sample_t late = {.predicted_ns = 100.0, .profile_ns = 100.0, .actual_ns = 10000.0};
+    for (int i = 0; i < 5000; i++) {
+        tdm_cap_learn(&cap, i % 20 < 2 ? &late : &usual, 128);
+        assert_int_equal(cap.is_drifting, 0);
+    }
+    int i = 0;
+    for (; i < 12 && !cap.is_drifting; i++) tdm_cap_learn(&cap, &late, 128);
+    assert_int_equal(cap.is_drifting, 1);
+}
+
 /* --- plans over a table ------------------------------------------------------ */
 
 static world_t w;
@@ -298,6 +314,7 @@ int main(void) {
         cmocka_unit_test(growth_is_bounded_after_a_broken_gap),
         cmocka_unit_test(host_time_is_tracked_at_its_tail),
         cmocka_unit_test(drift_is_a_slow_kernel_and_not_a_slow_clock),
+        cmocka_unit_test(a_moment_is_no_drift),
         cmocka_unit_test_teardown(fused_runs_where_it_is_as_fast, teardown),
         cmocka_unit_test_teardown(another_route_runs_where_fusion_does_not_pay, teardown),
         cmocka_unit_test_teardown(a_shape_that_was_not_measured_is_named_and_costs_more, teardown),
