@@ -72,6 +72,8 @@ typedef struct tdm_channel_head {
 
     tdm_board_t board; /* written by the executor's sampler; goes on over lives */
 
+    tdm_choices_t choices; /* written by the executor, read by the next, forgotten by tandemd */
+
     uint32_t exec_asleep TDM_ALIGNED(TDM_CACHE_LINE);
     uint32_t sched_asleep TDM_ALIGNED(TDM_CACHE_LINE);
 } tdm_channel_head_t;

@@ -109,7 +109,10 @@ static void ended(tdm_supervisor_t *s, int64_t now_ns) {
         s->window_deaths = 0;
     }
     s->window_deaths++;
-    if (s->serve_ns && now_ns - s->serve_ns >= TDM_SUPERVISOR_SHORT_NS) s->short_cnt = 0;
+    if (s->serve_ns && now_ns - s->serve_ns >= TDM_SUPERVISOR_SHORT_NS)
+        s->short_cnt = 0;
+    else
+        tdm_choices_forget(&s->channel->head->choices); /* it may have died of them */
     s->serve_ns = 0;
     int64_t pause = s->config.pause_ns << TDM_MIN(s->short_cnt, 10u);
     s->short_cnt++;

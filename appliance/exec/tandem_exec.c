@@ -59,7 +59,8 @@ static tdm_status_t make_cuda(tdm_channel_t *c, tdm_exec_spec_t *spec, tdm_backe
         shape_only.shape = *tdm_model_shape(model);
         weights = &shape_only;
     }
-    st = tdm_backend_cuda_create(weights, &spec->config, on_progress, &upload, out, err);
+    st = tdm_backend_cuda_create(weights, &spec->config, &c->head->choices, on_progress, &upload,
+                                 out, err);
     tdm_model_close(model); /* the device has its copy */
     return st;
 }

@@ -128,6 +128,7 @@ static tdm_status_t take(tdm_cuda_t *c, tdm_error_t *err) {
     c->fresh_max = c->config.is_deterministic ? 0 : tdm_pod_fresh_max(c->pod);
     tdm_status_t st = tdm_gemm_open(c->workspace, c->part, &c->gemm, err);
     if (st == TDM_OK && c->config.is_deterministic) st = fix(c, err);
+    if (st == TDM_OK) st = tdm_cuda_recall(c, err);
     return st == TDM_OK ? make_engine(c, err) : st;
 }
 
@@ -227,7 +228,7 @@ static tdm_status_t start(tdm_cuda_t *c, const tdm_weights_t *weights,
 }
 
 tdm_status_t tdm_backend_cuda_create(const tdm_weights_t *weights,
-                                     const tdm_backend_config_t *config,
+                                     const tdm_backend_config_t *config, tdm_choices_t *choices,
                                      tdm_backend_progress_t *progress, void *ctx,
                                      tdm_backend_t **out, tdm_error_t *err) {
     *out = NULL;
@@ -240,11 +241,13 @@ tdm_status_t tdm_backend_cuda_create(const tdm_weights_t *weights,
     c->row_max = tdm_gemm_rows(config->token_max + config->seq_max);
     c->want_max = tdm_gemm_rows(TDM_PLAN_SLICE_MAX + config->seq_max);
     c->base.ops = &door;
+    c->choices = choices;
     st = start(c, weights, progress, ctx, err);
     if (st != TDM_OK) {
         op_destroy(&c->base);
         return st;
     }
+    c->choices = NULL;
     c->base.info = describe(c);
     *out = &c->base;
     return TDM_OK;
@@ -260,4 +263,10 @@ void tdm_cuda_times(const tdm_backend_t *b, uint64_t *start_ns, uint64_t *end_ns
     const tdm_cuda_t *c = (const tdm_cuda_t *)b;
     *start_ns = c->mail->start_ns;
     *end_ns = c->mail->end_ns;
+}
+
+void tdm_cuda_products(const tdm_backend_t *b, uint32_t *all, uint32_t *recalled) {
+    const tdm_cuda_t *c = (const tdm_cuda_t *)b;
+    *all = tdm_gemm_shape_cnt(c->gemm);
+    *recalled = tdm_gemm_recalled_cnt(c->gemm);
 }

@@ -32,6 +32,11 @@
     X(MatmulPreferenceDestroy, cublasStatus_t, (cublasLtMatmulPreference_t))                       \
     X(MatmulPreferenceSetAttribute, cublasStatus_t,                                                \
       (cublasLtMatmulPreference_t, cublasLtMatmulPreferenceAttributes_t, const void *, size_t))    \
+    X(MatmulAlgoCheck, cublasStatus_t,                                                             \
+      (cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,     \
+       cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, const cublasLtMatmulAlgo_t *,               \
+       cublasLtMatmulHeuristicResult_t *))                                                         \
+    X(GetVersion, size_t, (void))                                                                  \
     X(MatmulAlgoGetHeuristic, cublasStatus_t,                                                      \
       (cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,     \
        cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatmulPreference_t, int,            \

@@ -88,6 +88,7 @@ typedef struct tdm_cuda {
     uint32_t fresh_max; /* items of a plan for tdm_pod_launch_fresh; 0: none */
     cuda_graph_t graph[CUDA_GRAPH_MAX];
     uint32_t graph_cnt;
+    tdm_choices_t *choices; /* until create returns; NULL: none are kept */
 
     /* the host's side, pinned where the device reads or writes it */
     uint8_t *host_step;
@@ -136,6 +137,11 @@ void tdm_cuda_carve(tdm_cuda_t *c);
 TDM_MUST_USE tdm_status_t tdm_cuda_weights(tdm_cuda_t *c, const tdm_weights_t *w,
                                            tdm_backend_progress_t *progress, void *ctx,
                                            tdm_error_t *err);
+
+/* tdm_cuda_recall gives the products the choices of an earlier life, where
+   they are this device's and program's; tdm_cuda_remember leaves this one's. */
+TDM_MUST_USE tdm_status_t tdm_cuda_recall(tdm_cuda_t *c, tdm_error_t *err);
+void tdm_cuda_remember(tdm_cuda_t *c);
 
 /* tdm_cuda_capture asks for all algorithms and captures one decode
    iteration for each number of rows.  After it `run` allocates nothing. */

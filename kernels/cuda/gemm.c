@@ -9,6 +9,7 @@
 #include "kernels/cuda/cublaslt.h"
 #include "kernels/cuda/narrow.h"
 #include "kernels/cuda/skinny.h"
+#include "kernels/keep/choices.h"
 
 /* Who makes a product. */
 enum way { WAY_LT, WAY_SKINNY, WAY_NARROW };
@@ -33,7 +34,10 @@ struct tdm_gemm {
     float *part;  /* partial sums; NULL: no narrow products */
     void *encode; /* of tdm_narrow_open; NULL: likewise */
     uint32_t sm_cnt;
-    uint32_t is_fixed; /* tdm_gemm_fix */
+    uint32_t is_fixed;    /* tdm_gemm_fix */
+    tdm_choice_t *before; /* of an earlier life; NULL: none */
+    uint32_t before_cnt;
+    uint32_t recalled_cnt;
     uint32_t kept_cnt;
     uint16_t first[TDM_GEMM_SHAPE_MAX]; /* by hash: 1 + number in kept, 0 none */
     kept_t kept[TDM_GEMM_SHAPE_MAX];
@@ -108,6 +112,7 @@ void tdm_gemm_close(tdm_gemm_t *g) {
     if (g->preference) (void)g->lt.MatmulPreferenceDestroy(g->preference);
     if (g->desc) (void)g->lt.MatmulDescDestroy(g->desc);
     if (g->handle) (void)g->lt.Destroy(g->handle);
+    free(g->before);
     free(g);
 }
 
@@ -121,7 +126,74 @@ static cublasStatus_t lay_out(tdm_gemm_t *g, kept_t *k) {
     return e;
 }
 
-/* keep takes a shape up: cuBLASLt's first choice within the workspace. */
+/* --- what an earlier life chose ------------------------------------------ */
+
+_Static_assert(sizeof(tdm_gemm_shape_t) <= sizeof((tdm_choice_t *)0)->shape, "a shape fits");
+_Static_assert(sizeof(cublasLtMatmulAlgo_t) == sizeof((tdm_choice_t *)0)->algo,
+               "an algorithm fits");
+
+uint64_t tdm_gemm_library(const tdm_gemm_t *g) {
+    return g->lt.GetVersion();
+}
+
+tdm_status_t tdm_gemm_recall(tdm_gemm_t *g, const tdm_choice_t *choice, uint32_t cnt,
+                             tdm_error_t *err) {
+    if (cnt == 0) return TDM_OK;
+    g->before = calloc(cnt, sizeof *g->before);
+    if (!g->before) return tdm_error_set(err, TDM_ERR_NOMEM, "choices of an earlier life");
+    memcpy(g->before, choice, cnt * sizeof *choice);
+    g->before_cnt = cnt;
+    return TDM_OK;
+}
+
+uint32_t tdm_gemm_choices(const tdm_gemm_t *g, tdm_choice_t *out) {
+    uint32_t cnt = 0;
+    for (uint32_t i = 0; i < g->kept_cnt && cnt < TDM_CHOICES_MAX && !g->is_fixed; i++) {
+        const kept_t *k = &g->kept[i];
+        tdm_choice_t *c = &out[cnt++];
+        memset(c, 0, sizeof *c);
+        memcpy(c->shape, &k->shape, sizeof k->shape);
+        memcpy(c->algo, &k->algo, sizeof k->algo);
+        c->way = k->way;
+        c->is_timed = k->is_timed;
+    }
+    return cnt;
+}
+
+/* is_taken: does who made the product then still take it, within the workspace? */
+static int is_taken(const tdm_gemm_t *g, const kept_t *k) {
+    cublasLtMatmulHeuristicResult_t found;
+    switch (k->way) {
+    case WAY_LT:
+        return g->lt.MatmulAlgoCheck(g->handle, g->desc, k->w, k->x, k->y, k->y, &k->algo,
+                                     &found) == CUBLAS_STATUS_SUCCESS &&
+               found.workspaceSize <= TDM_GEMM_WORKSPACE;
+    case WAY_SKINNY: return tdm_skinny_takes(&k->shape);
+    case WAY_NARROW:
+        return g->encode && k->shape.rows <= TDM_NARROW_ROWS_MAX && tdm_narrow_takes(&k->shape);
+    default: return 0;
+    }
+}
+
+/* recall makes a shape that is laid out as it was made before; 0: choose. */
+static int recall(tdm_gemm_t *g, kept_t *k) {
+    uint32_t shape[TDM_CHOICE_SHAPE_WORD] = {0};
+    kept_t then = *k;
+    memcpy(shape, &k->shape, sizeof k->shape);
+    const tdm_choice_t *c = tdm_choices_find(g->before, g->before_cnt, shape);
+    if (!c) return 0;
+    memcpy(&then.algo, c->algo, sizeof then.algo);
+    then.way = c->way;
+    then.is_timed = c->is_timed != 0;
+    if (!is_taken(g, &then)) return 0;
+    if (then.way == WAY_NARROW) then.cut = tdm_narrow_cut(&then.shape, g->sm_cnt);
+    *k = then;
+    g->recalled_cnt++;
+    return 1;
+}
+
+/* keep takes a shape up: as it was made before, or by cuBLASLt's first choice
+   within the workspace. */
 static cublasStatus_t keep(tdm_gemm_t *g, const tdm_gemm_shape_t *shape, kept_t **out) {
     cublasLtMatmulHeuristicResult_t found;
     int cnt = 0;
@@ -139,6 +211,11 @@ static cublasStatus_t keep(tdm_gemm_t *g, const tdm_gemm_shape_t *shape, kept_t 
         return CUBLAS_STATUS_SUCCESS;
     }
     cublasStatus_t e = lay_out(g, k);
+    if (e == CUBLAS_STATUS_SUCCESS && recall(g, k)) {
+        g->kept_cnt++;
+        *out = k;
+        return e;
+    }
     if (e == CUBLAS_STATUS_SUCCESS)
         e = g->lt.MatmulAlgoGetHeuristic(g->handle, g->desc, k->w, k->x, k->y, k->y, g->preference,
                                          1, &found, &cnt);
@@ -329,6 +406,10 @@ uint32_t tdm_gemm_part_cnt(const tdm_gemm_t *g, const tdm_gemm_shape_t *shape) {
 
 uint32_t tdm_gemm_shape_cnt(const tdm_gemm_t *g) {
     return g->kept_cnt;
+}
+
+uint32_t tdm_gemm_recalled_cnt(const tdm_gemm_t *g) {
+    return g->recalled_cnt;
 }
 
 static uint32_t way_cnt(const tdm_gemm_t *g, uint32_t way) {

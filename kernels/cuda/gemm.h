@@ -16,6 +16,7 @@
    One thread at a time; one stream at a time, for the workspace is one. */
 
 #include "appliance/base/status.h"
+#include "kernels/include/choices.h"
 
 struct CUstream_st;
 
@@ -54,6 +55,19 @@ TDM_MUST_USE tdm_status_t tdm_gemm_open(void *workspace, float *part, tdm_gemm_t
 TDM_MUST_USE tdm_status_t tdm_gemm_fix(tdm_gemm_t *g, tdm_error_t *err);
 void tdm_gemm_close(tdm_gemm_t *g);
 
+/* tdm_gemm_library: cuBLASLt's version, as it tells it. */
+uint64_t tdm_gemm_library(const tdm_gemm_t *g);
+
+/* tdm_gemm_recall, before any shape is kept, gives the choices of an earlier
+   life (kernels/keep/choices.h), copied.  A shape among them is made as it was
+   then, and not timed again, if its kernel or cuBLASLt still takes it. */
+TDM_MUST_USE tdm_status_t tdm_gemm_recall(tdm_gemm_t *g, const tdm_choice_t *choice, uint32_t cnt,
+                                          tdm_error_t *err);
+
+/* tdm_gemm_choices writes what was chosen to out [TDM_CHOICES_MAX] and gives
+   their number.  Products of tdm_gemm_fix are none: there is no choice. */
+uint32_t tdm_gemm_choices(const tdm_gemm_t *g, tdm_choice_t *out);
+
 /* tdm_gemm_keep chooses a shape's algorithm ahead of its first run; 0, or the
    cublasStatus_t.  A shape that was not kept is by its first run. */
 TDM_MUST_USE int tdm_gemm_keep(tdm_gemm_t *g, const tdm_gemm_shape_t *shape);
@@ -81,8 +95,10 @@ int tdm_gemm_is_narrow(const tdm_gemm_t *g, const tdm_gemm_shape_t *shape);
    all. */
 uint32_t tdm_gemm_part_cnt(const tdm_gemm_t *g, const tdm_gemm_shape_t *shape);
 
-/* tdm_gemm_shape_cnt: shapes seen so far. */
+/* tdm_gemm_shape_cnt: shapes seen so far; tdm_gemm_recalled_cnt: of them
+   those that were made as before. */
 uint32_t tdm_gemm_shape_cnt(const tdm_gemm_t *g);
+uint32_t tdm_gemm_recalled_cnt(const tdm_gemm_t *g);
 
 /* tdm_gemm_skinny_cnt: of them those that the skinny kernel won;
    tdm_gemm_narrow_cnt: the narrow one. */

@@ -104,6 +104,7 @@ tdm_status_t tdm_cuda_capture(tdm_cuda_t *c, tdm_error_t *err) {
     int64_t start_ns = tdm_clock_now_ns();
     keep_products(c);
     time_products(c);
+    if (!c->error) tdm_cuda_remember(c);
     int64_t kept_ns = tdm_clock_now_ns();
     (void)cudaMemGetInfo(&before, &all);
     uint32_t last = tdm_gemm_rows(c->config.seq_max);
@@ -120,9 +121,11 @@ tdm_status_t tdm_cuda_capture(tdm_cuda_t *c, tdm_error_t *err) {
     (void)cudaMemGetInfo(&after, &all);
     if (c->error) return tdm_cuda_failed(c, err);
     tdm_log(TDM_LOG_INFO, "exec",
-            "%u products chosen in %.0f ms (%u skinny, %u narrow), %u graphs in %.0f ms, %.0f MiB",
+            "%u products chosen in %.0f ms (%u as in the life before; %u skinny, %u narrow), %u "
+            "graphs in %.0f ms, %.0f MiB",
             tdm_gemm_shape_cnt(c->gemm), (double)(kept_ns - start_ns) * 1e-6,
-            tdm_gemm_skinny_cnt(c->gemm), tdm_gemm_narrow_cnt(c->gemm), c->graph_cnt,
+            tdm_gemm_recalled_cnt(c->gemm), tdm_gemm_skinny_cnt(c->gemm),
+            tdm_gemm_narrow_cnt(c->gemm), c->graph_cnt,
             (double)(tdm_clock_now_ns() - kept_ns) * 1e-6,
             before > after ? (double)(before - after) / 1048576.0 : 0.0);
     return TDM_OK;

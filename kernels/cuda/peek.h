@@ -16,6 +16,10 @@ TDM_MUST_USE int tdm_cuda_logits(const tdm_backend_t *b, uint32_t i, float *out)
    last iteration; ns. */
 void tdm_cuda_times(const tdm_backend_t *b, uint64_t *start_ns, uint64_t *end_ns);
 
+/* tdm_cuda_products: products that a CUDA backend chose, and of them those that
+   are as an earlier life had them. */
+void tdm_cuda_products(const tdm_backend_t *b, uint32_t *all, uint32_t *recalled);
+
 TDM_END_DECLS
 
 #endif /* TDM_KERNELS_CUDA_PEEK_H */

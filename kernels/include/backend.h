@@ -37,6 +37,7 @@
 #include "appliance/abi/result.h"
 #include "appliance/base/arena.h"
 #include "appliance/base/status.h"
+#include "kernels/include/choices.h"
 #include "kernels/include/kv.h"
 
 TDM_BEGIN_DECLS
@@ -113,11 +114,13 @@ typedef void tdm_backend_progress_t(void *ctx, uint64_t done_sz, uint64_t total_
 
 /* tdm_backend_cuda_create starts the GPU backend on the current device.  It
    copies the weights: they may go when it returns.  progress (NULL: nobody
-   asks) is called from within.  UNSUPPORTED where the build, the machine or
-   the model's shape cannot; NOMEM with the budget where device memory is
-   short, before any is taken. */
+   asks) is called from within.  choices (NULL: none) are an earlier life's and
+   become this one's (choices.h); they outlive the call alone.  UNSUPPORTED where the build, the
+   machine or the model's shape cannot; NOMEM with the budget where device memory is short, before
+   any is taken. */
 TDM_MUST_USE tdm_status_t tdm_backend_cuda_create(const tdm_weights_t *weights,
                                                   const tdm_backend_config_t *config,
+                                                  tdm_choices_t *choices,
                                                   tdm_backend_progress_t *progress, void *ctx,
                                                   tdm_backend_t **out, tdm_error_t *err);
 

@@ -36,6 +36,7 @@ int part_sample(uint32_t rounds);
 int part_products(void);
 int part_small(uint64_t seeds);
 int part_fixed(void);
+int part_kept(void);
 int part_llama_ref(const char *path);
 int part_llama(const char *path);
 int part_golden(const char *model, const char *tokens);

@@ -22,7 +22,7 @@ static const uint32_t prompt_cnt[OURS] = {1, 64, 130, 333, 0};
 static tdm_backend_t *open_fixed(const tdm_weights_t *w, const tdm_backend_config_t *config) {
     tdm_backend_t *b = NULL;
     tdm_error_t err = {0};
-    if (tdm_backend_cuda_create(w, config, NULL, NULL, &b, &err) == TDM_OK) return b;
+    if (tdm_backend_cuda_create(w, config, NULL, NULL, NULL, &b, &err) == TDM_OK) return b;
     printf("%s\n", err.text);
     exit(2);
 }

@@ -73,7 +73,7 @@ static void judge(const char *name, uint32_t at, const float *got, const double 
 static tdm_backend_t *open_cuda(const tdm_weights_t *w, const tdm_backend_config_t *config) {
     tdm_backend_t *b = NULL;
     tdm_error_t err = {0};
-    if (tdm_backend_cuda_create(w, config, NULL, NULL, &b, &err) == TDM_OK) return b;
+    if (tdm_backend_cuda_create(w, config, NULL, NULL, NULL, &b, &err) == TDM_OK) return b;
     printf("%s\n", err.text);
     exit(2);
 }

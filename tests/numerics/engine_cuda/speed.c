@@ -236,7 +236,7 @@ static int start(speed_t *s, const char *name, int is_fixed) {
                                    .dummy_seed = TDM_DUMMY_SEED,
                                    .is_deterministic = (uint32_t)is_fixed};
     if (tdm_dummy_shape(name, &w.shape, &err) != TDM_OK ||
-        tdm_backend_cuda_create(&w, &config, NULL, NULL, &s->b, &err) != TDM_OK) {
+        tdm_backend_cuda_create(&w, &config, NULL, NULL, NULL, &s->b, &err) != TDM_OK) {
         printf("%s\n", err.text);
         return 0;
     }

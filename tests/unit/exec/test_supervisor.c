@@ -264,6 +264,39 @@ static void only_short_lives_in_a_row_lengthen_the_pause(void **state) {
     rig_close(&r);
 }
 
+/* What a life chose goes on to the next, unless it may have died of it. */
+static void choices_outlive_a_life_that_served(void **state) {
+    (void)state;
+    rig_t r;
+    rig_open(&r, "good", 1, 100);
+    tdm_choices_t *choices = &r.channel.head->choices;
+    static const int64_t served_ns[] = {TDM_SUPERVISOR_SHORT_NS, TDM_SUPERVISOR_SHORT_NS / 2,
+                                        10 * TDM_SUPERVISOR_SHORT_NS, 0};
+    for (size_t i = 0; i < TDM_COUNT_OF(served_ns); i++) {
+        until(&r, TDM_SUPERVISOR_SERVING);
+        choices->magic = choices->sum = 40 + i;
+        choices->cnt = 3;
+        (void)die(&r, r.sup.serve_ns + served_ns[i]);
+        r.sup.resume_ns = 0; /* of that clock, which is ahead */
+        int is_kept = served_ns[i] >= TDM_SUPERVISOR_SHORT_NS;
+        assert_int_equal(choices->magic, is_kept ? 40 + i : 0);
+        assert_int_equal(choices->cnt, is_kept ? 3 : 0);
+        until(&r, TDM_SUPERVISOR_SERVING);
+        assert_int_equal(choices->magic, is_kept ? 40 + i : 0); /* nor does a start touch them */
+    }
+    /* One that ends before it serves. */
+    until(&r, TDM_SUPERVISOR_SERVING);
+    (void)die(&r, r.sup.serve_ns + TDM_SUPERVISOR_SHORT_NS);
+    r.sup.resume_ns = 0;
+    choices->magic = 50;
+    r.sup.config.program = "/nonexistent/tandem-exec";
+    until(&r, TDM_SUPERVISOR_LOADING);
+    assert_int_equal(choices->magic, 50);
+    until(&r, TDM_SUPERVISOR_ENDING);
+    assert_int_equal(choices->magic, 0);
+    rig_close(&r);
+}
+
 static void restarts_are_bounded(void **state) {
     (void)state;
     rig_t r;
@@ -325,6 +358,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(a_hung_executor_is_killed_when_asked),
         cmocka_unit_test(restarts_are_bounded),
         cmocka_unit_test(only_short_lives_in_a_row_lengthen_the_pause),
+        cmocka_unit_test(choices_outlive_a_life_that_served),
         cmocka_unit_test(what_a_restart_cannot_mend_is_final),
         cmocka_unit_test(a_missing_program_is_a_bounded_failure),
         cmocka_unit_test(memory_of_another_build_is_refused),

@@ -45,7 +45,7 @@ static tdm_status_t create(const tdm_shape_t *s, const tdm_backend_config_t *c, 
     static tdm_weights_t weights;
     tdm_backend_t *b = (tdm_backend_t *)(void *)&weights;
     weights.shape = *s;
-    tdm_status_t st = tdm_backend_cuda_create(&weights, c, NULL, NULL, &b, err);
+    tdm_status_t st = tdm_backend_cuda_create(&weights, c, NULL, NULL, NULL, &b, err);
     assert_true((st == TDM_OK) == (b != NULL));
     tdm_backend_destroy(b);
     printf("  %s\n", err->text);
