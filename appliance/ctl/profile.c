@@ -96,7 +96,7 @@ static tdm_status_t on_run(void *ctx, tdm_plan_t *plan, tdm_result_t *result, td
 }
 
 static tdm_status_t measure(const words_t *w, const tdm_model_t *model, tdm_profile_set_t *set,
-                            tdm_measure_check_t *check, tdm_error_t *err) {
+                            tdm_error_t *err) {
     static tdm_executor_t x;
     tdm_machine_t machine;
     tdm_sizing_t sizing;
@@ -120,7 +120,8 @@ static tdm_status_t measure(const words_t *w, const tdm_model_t *model, tdm_prof
                    .token_max = (uint32_t)w->config.sched_prefill_tokens,
                    .context_max = sizing.context_max,
                    .kv_page_cnt = sizing.kv_page_cnt,
-                   .vocab = shape->vocab},
+                   .vocab = shape->vocab,
+                   .is_filled = sizing.backend != TDM_EXEC_BACKEND_CPU},
         .guess = &guess,
         .budget_ns = (int64_t)w->budget_s * TDM_NS_PER_S,
         .is_stair = sizing.backend != TDM_EXEC_BACKEND_CPU,
@@ -135,7 +136,7 @@ static tdm_status_t measure(const words_t *w, const tdm_model_t *model, tdm_prof
     (void)snprintf(set->model, sizeof set->model, "%s", name[0] ? name : tdm_model_name(model));
     tdm_executor_build(&x, w->version, set->build, sizeof set->build);
     set->power_w = w->power_w;
-    st = tdm_measure_run(&ask, set, check, err);
+    st = tdm_measure_run(&ask, set, err);
     tdm_executor_close(&x);
     if (screen.is_tty) fputc('\n', stderr);
     return st;
@@ -150,8 +151,7 @@ static tdm_status_t write_both(const words_t *w, const tdm_profile_set_t *set, t
 }
 
 /* account tells what was measured, and how far it goes. */
-static void account(const words_t *w, const tdm_profile_set_t *set,
-                    const tdm_measure_check_t *check, double took_s) {
+static void account(const words_t *w, const tdm_profile_set_t *set, double took_s) {
     static const char *const name[] = {"lin", "fused", "streams", "serial"};
     uint32_t cnt[TDM_PROFILE_KIND_CNT] = {0}, most[4] = {0}, samples = 0;
     for (uint32_t i = 0; i < set->point_cnt; i++) {
@@ -165,11 +165,13 @@ static void account(const words_t *w, const tdm_profile_set_t *set,
         most[3] = TDM_MAX(most[3], p->kv);
     }
     if (w->is_json) {
-        printf("{\"points\": %u, \"samples\": %u, \"seconds\": %.1f, \"chunk_max\": %u, "
-               "\"depth_max\": %u, \"batch_max\": %u, \"kv_max\": %u, \"check_shapes\": %u, "
-               "\"check_median_error\": %.4f, \"check_worst_error\": %.4f}\n",
-               set->point_cnt, samples, took_s, most[0], most[1], most[2], most[3],
-               check->shape_cnt, check->median_error, check->worst_error);
+        printf(
+            "{\"points\": %u, \"samples\": %u, \"seconds\": %.1f, \"chunk_max\": %u, "
+            "\"depth_max\": %u, \"batch_max\": %u, \"kv_max\": %u, \"check_shapes\": %u, "
+            "\"check_p50_error\": %.4f, \"check_p95_error\": %.4f, \"check_worst_error\": %.4f}\n",
+            set->point_cnt, samples, took_s, most[0], most[1], most[2], most[3],
+            set->check.shape_cnt, (double)set->check.p50_error, (double)set->check.p95_error,
+            (double)set->check.worst_error);
         return;
     }
     printf("%s, model %s, build %s\n%u points, %u samples, %.0f s:", set->device, set->model,
@@ -178,8 +180,9 @@ static void account(const words_t *w, const tdm_profile_set_t *set,
     printf("\nmeasured up to %u prefill tokens at depth %u beside %u decodes over %u tokens; "
            "beyond, it is extrapolated\n",
            most[0], most[1], most[2], most[3]);
-    printf("%u shapes beside the points: median error %.1f %%, worst %.1f %%\n", check->shape_cnt,
-           100.0 * check->median_error, 100.0 * check->worst_error);
+    printf("%u shapes beside the points: error p50 %.1f %%, p95 %.1f %%, worst %.1f %%\n",
+           set->check.shape_cnt, 100.0 * (double)set->check.p50_error,
+           100.0 * (double)set->check.p95_error, 100.0 * (double)set->check.worst_error);
 }
 
 int tdm_ctl_profile(int argc, char **argv, const char *version) {
@@ -187,7 +190,6 @@ int tdm_ctl_profile(int argc, char **argv, const char *version) {
     tdm_error_t err = {0};
     tdm_model_t *model = NULL;
     tdm_profile_set_t set = {0};
-    tdm_measure_check_t check = {0};
     if (words_read(argc, argv, &w, &err) != TDM_OK) {
         fprintf(stderr, "tandemctl: profile: %s\n", err.text);
         return 2;
@@ -197,10 +199,10 @@ int tdm_ctl_profile(int argc, char **argv, const char *version) {
     int64_t began_ns = tdm_clock_now_ns();
     tdm_model_options_t options = {.flags = TDM_MODEL_SHAPE_ONLY};
     tdm_status_t st = tdm_model_open(w.config.model_path, &options, &model, &err);
-    if (st == TDM_OK) st = measure(&w, model, &set, &check, &err);
+    if (st == TDM_OK) st = measure(&w, model, &set, &err);
     if (st == TDM_OK) st = write_both(&w, &set, &err);
     if (st == TDM_OK)
-        account(&w, &set, &check, (double)(tdm_clock_now_ns() - began_ns) / 1e9);
+        account(&w, &set, (double)(tdm_clock_now_ns() - began_ns) / 1e9);
     else
         fprintf(stderr, "tandemctl: profile: %s\n", err.text);
     tdm_profile_set_free(&set);

@@ -16,7 +16,9 @@
    Every coordinate is an entry of its axis, so b is a power of two where
    S counts, and S is left at 0 for the shallow one.  On a slow machine,
    where a long slice takes a second, there are fewer: what lies between
-   follows the law of the rest (appliance/profile/fit.h).  Pure. */
+   follows the law of the rest (appliance/profile/fit.h).  Where slots open
+   at any depth (is_filled of the limits) a population costs nothing, and
+   there are as many decodes as fit, up to a million tokens of KV.  Pure. */
 
 #include "appliance/measure/measure.h"
 
@@ -42,6 +44,17 @@ typedef struct tdm_grid_stage {
 /* tdm_grid_stage writes stage k and returns 1; 0: there is none. */
 int tdm_grid_stage(const tdm_measure_limits_t *limits, int is_slow, uint32_t k,
                    tdm_grid_stage_t *stage);
+
+/* tdm_grid_page_tok gives how deep a sequence of a population may get. */
+uint32_t tdm_grid_page_tok(const tdm_measure_limits_t *limits, uint32_t pop_depth);
+
+/* tdm_grid_drift gives how far a population that is opened where it shall
+   be begins below its depth, and may grow above it. */
+uint32_t tdm_grid_drift(uint32_t pop_depth);
+
+/* tdm_grid_between gives the entry of the chunk axis in the middle between
+   two, 0 where they are neighbours. */
+uint32_t tdm_grid_between(uint32_t low, uint32_t high);
 
 TDM_END_DECLS
 

@@ -18,7 +18,9 @@
 #define CHEAP_CNT       3u
 #define CHECK_ROUNDS    3u /* samples of a shape that only checks the table */
 #define RAW_MAX         (TDM_GRID_STAGE_MAX * TDM_GRID_SHAPE_MAX)
-#define CHECK_MAX       (2u * TDM_GRID_STAGE_MAX)
+#define CHECK_CNT       4u /* of a stage */
+#define CHECK_MAX       (CHECK_CNT * TDM_GRID_STAGE_MAX)
+#define BENT            0.03 /* of a time: farther off a straight line, two more shapes are due */
 
 /* All samples of one shape. */
 typedef struct raw {
@@ -32,6 +34,7 @@ typedef struct raw {
 /* A shape that the table is not made from. */
 typedef struct check {
     tdm_load_t load;
+    uint32_t variant;
     double total_ns;
 } check_t;
 
@@ -42,8 +45,10 @@ typedef struct measure {
     uint32_t stage_cnt;
     int is_slow;
     uint32_t pop_depth; /* of the population that stands */
-    raw_t *raw;         /* [raw_cnt] */
+    uint32_t pop_cnt;
+    raw_t *raw; /* [raw_cnt] */
     uint32_t raw_cnt;
+    uint32_t coarse_cnt; /* shapes of all stages before any is added */
     check_t check[CHECK_MAX];
     uint32_t check_cnt;
     tdm_profile_table_t table;
@@ -69,16 +74,23 @@ static void tell(const measure_t *m) {
 
 /* --- one stage ------------------------------------------------------------ */
 
+/* is_deep_at_once: the population is opened where it shall be. */
+static int is_deep_at_once(const measure_t *m) {
+    return m->ask->limits.is_filled && m->stage.pop_depth > 0;
+}
+
 /* build makes the population; a deep one starts as far below its nominal
    depth as it will grow while it is timed, halved. */
 static tdm_status_t build(measure_t *m, tdm_error_t *err) {
     const tdm_grid_stage_t *s = &m->stage;
     uint32_t growth = s->shape_cnt * ROUNDS_EXPECTED / 2u, low = s->pop_depth / 2u;
     uint32_t start = s->pop_depth > low + growth ? s->pop_depth - growth : low;
-    uint32_t page_tok = s->pop_depth ? 2u * s->pop_depth : SHALLOW_KV / 2u;
+    if (is_deep_at_once(m)) start = s->pop_depth - tdm_grid_drift(s->pop_depth);
+    uint32_t page_tok = tdm_grid_page_tok(&m->ask->limits, s->pop_depth);
     tdm_status_t st = TDM_OK;
-    if (m->pop_depth != s->pop_depth) st = tdm_rig_close(&m->rig, err);
+    if (m->pop_depth != s->pop_depth || m->pop_cnt > s->pop_cnt) st = tdm_rig_close(&m->rig, err);
     m->pop_depth = s->pop_depth;
+    m->pop_cnt = s->pop_cnt;
     tell(m);
     return st == TDM_OK ? tdm_rig_populate(&m->rig, s->pop_cnt, start, page_tok, err) : st;
 }
@@ -88,11 +100,18 @@ static tdm_status_t again(measure_t *m, tdm_error_t *err) {
     const tdm_grid_stage_t *s = &m->stage;
     uint32_t deepest = m->rig.slot[0].pos;
     if (s->pop_depth == 0) {
-        if (s->pop_cnt * deepest < SHALLOW_KV && deepest < SHALLOW_KV / 2u) return TDM_OK;
-        return tdm_rig_reset(&m->rig, s->pop_cnt, SHALLOW_KV / 2u, err);
+        uint32_t most = TDM_MAX(SHALLOW_KV, 8u * s->pop_cnt);
+        if (s->pop_cnt * deepest < most && deepest < SHALLOW_KV / 2u) return TDM_OK;
+        return tdm_rig_reset(&m->rig, s->pop_cnt, tdm_grid_page_tok(&m->ask->limits, 0), err);
+    }
+    if (is_deep_at_once(m)) {
+        if (deepest < s->pop_depth + tdm_grid_drift(s->pop_depth)) return TDM_OK;
+        m->pop_depth = 0; /* build opens it anew */
+        return build(m, err);
     }
     if (deepest < s->pop_depth + s->pop_depth / 2u) return TDM_OK;
-    tdm_status_t st = tdm_rig_reset(&m->rig, s->pop_cnt, 2u * s->pop_depth, err);
+    tdm_status_t st =
+        tdm_rig_reset(&m->rig, s->pop_cnt, tdm_grid_page_tok(&m->ask->limits, s->pop_depth), err);
     return st == TDM_OK ? build(m, err) : st;
 }
 
@@ -108,14 +127,19 @@ static tdm_status_t time_one(measure_t *m, raw_t *r, tdm_error_t *err) {
     return TDM_OK;
 }
 
-/* look_beside times two shapes between the entries of the axes. */
+/* look_beside times shapes between the entries of the axes: two fused ones,
+   and one of each other variant where time is no matter. */
 static tdm_status_t look_beside(measure_t *m, tdm_error_t *err) {
-    const uint32_t chunk[2] = {96, 320};
-    const uint32_t batch[2] = {(m->stage.pop_cnt + 2u) / 3u, m->stage.pop_cnt * 3u / 4u};
-    for (uint32_t i = 0; i < 2; i++) {
+    static const uint32_t chunk[CHECK_CNT] = {96, 320, 320, 448};
+    static const uint32_t variant[CHECK_CNT] = {0, 0, 2, 1};
+    uint32_t some = m->stage.pop_cnt * 3u / 4u;
+    const uint32_t batch[CHECK_CNT] = {(m->stage.pop_cnt + 2u) / 3u, some, some, some};
+    for (uint32_t i = 0; i < (m->is_slow ? 2u : CHECK_CNT); i++) {
+        if (variant[i] && batch[i] == 0) continue;
         raw_t r = {.shape = {.chunk = TDM_MIN(chunk[i], m->ask->limits.token_max),
                              .batch = batch[i],
-                             .depth = m->stage.depth}};
+                             .depth = m->stage.depth,
+                             .variant = variant[i]}};
         while (r.cnt < CHECK_ROUNDS) {
             tdm_status_t st = time_one(m, &r, err);
             if (st != TDM_OK) return st;
@@ -128,6 +152,7 @@ static tdm_status_t look_beside(measure_t *m, tdm_error_t *err) {
                                                              r.shape.chunk),
                                .kv_cnt = kv,
                                .kv_max = r.shape.batch ? kv / r.shape.batch : 0},
+                      .variant = r.shape.variant,
                       .total_ns = median(r.total, r.cnt)};
     }
     return TDM_OK;
@@ -137,6 +162,58 @@ static tdm_status_t look_beside(measure_t *m, tdm_error_t *err) {
    Most gaps are as short as these. */
 static int is_cheap(const raw_t *r) {
     return r->cnt > 0 && r->cnt < TDM_MEASURE_ROUND_MAX && r->total[r->cnt - 1u] < CHEAP_NS;
+}
+
+/* --- more shapes where it is worth it ---------------------------------------- */
+
+/* is_line: two shapes that differ in nothing but prefill tokens. */
+static int is_line(const tdm_grid_shape_t *a, const tdm_grid_shape_t *b) {
+    return a->batch == b->batch && a->kv == b->kv && a->depth == b->depth &&
+           a->variant == b->variant && a->chunk > 0 && b->chunk > 0;
+}
+
+/* next_on finds the shape of raw[0, cnt) that follows raw[i] on its line; cnt:
+   none. */
+static uint32_t next_on(const raw_t *raw, uint32_t cnt, uint32_t i) {
+    uint32_t best = cnt;
+    for (uint32_t k = 0; k < cnt; k++)
+        if (is_line(&raw[k].shape, &raw[i].shape) && raw[k].shape.chunk > raw[i].shape.chunk &&
+            (best == cnt || raw[k].shape.chunk < raw[best].shape.chunk))
+            best = k;
+    return best;
+}
+
+/* add_between gives the stage the shape between two of a line. */
+static void add_between(measure_t *m, raw_t *raw, const raw_t *a, const raw_t *b, uint32_t most) {
+    uint32_t chunk = tdm_grid_between(a->shape.chunk, b->shape.chunk);
+    tdm_grid_stage_t *s = &m->stage;
+    if (chunk == 0 || s->shape_cnt >= most) return;
+    tdm_grid_shape_t shape = a->shape;
+    shape.chunk = chunk;
+    for (uint32_t i = 0; i < s->shape_cnt; i++)
+        if (is_line(&s->shape[i], &shape) && s->shape[i].chunk == chunk) return;
+    raw[s->shape_cnt] = (raw_t){.shape = shape};
+    s->shape[s->shape_cnt++] = shape;
+    m->raw_cnt++;
+}
+
+/* refine looks at every three neighbours of a line.  No stage may take more
+   than its part of what the coarse grid leaves. */
+static void refine(measure_t *m, raw_t *raw) {
+    uint32_t cnt = m->stage.shape_cnt;
+    uint32_t left = TDM_MEASURE_SHAPE_MAX - TDM_MIN(m->coarse_cnt, TDM_MEASURE_SHAPE_MAX);
+    uint32_t most = TDM_MIN(cnt + left / TDM_MAX(m->stage_cnt, 1u), TDM_GRID_SHAPE_MAX);
+    for (uint32_t i = 0; i < cnt && !m->is_slow; i++) {
+        uint32_t at = next_on(raw, cnt, i), end = at < cnt ? next_on(raw, cnt, at) : cnt;
+        if (end == cnt) continue;
+        double from = median(raw[i].total, raw[i].cnt), to = median(raw[end].total, raw[end].cnt);
+        double mid = median(raw[at].total, raw[at].cnt);
+        double part = (double)(raw[at].shape.chunk - raw[i].shape.chunk) /
+                      (double)(raw[end].shape.chunk - raw[i].shape.chunk);
+        if (fabs(from + (to - from) * part - mid) <= BENT * mid) continue;
+        add_between(m, raw, &raw[i], &raw[at], most);
+        add_between(m, raw, &raw[at], &raw[end], most);
+    }
 }
 
 /* run_stage times all shapes of the stage, ROUND_MIN times and then as often as
@@ -157,6 +234,7 @@ static tdm_status_t run_stage(measure_t *m, int64_t until_ns, tdm_error_t *err) 
                 if (st == TDM_OK) st = time_one(m, &raw[i], err);
             tell(m);
         }
+        if (round + 1u == ROUND_MIN && st == TDM_OK) refine(m, raw);
     }
     return st == TDM_OK ? look_beside(m, err) : st;
 }
@@ -223,6 +301,7 @@ static void put_attention(measure_t *m, tdm_profile_set_t *set) {
         tdm_load_t load = {.prefill_cnt = r->shape.chunk, .decode_cnt = r->shape.batch};
         double rest = median(r->total, r->cnt) - tdm_table_ns(&m->table, 0, &load) +
                       tdm_table_attention_ns(&m->table, 0, &load);
+        rest = fmax(rest, median(r->attention, r->cnt));
         int is_alone = r->shape.chunk == 0 || r->shape.batch == 0;
         for (uint32_t v = 0; v < TDM_PROFILE_VARIANT_CNT; v++) {
             if (!is_alone && v != r->shape.variant) continue;
@@ -233,30 +312,34 @@ static void put_attention(measure_t *m, tdm_profile_set_t *set) {
             p->batch = r->shape.batch;
             p->kv = r->shape.kv;
             p->cnt = r->cnt;
-            p->ns = (float)fmax(carry(m, r, rest), 0.0);
+            p->ns = (float)carry(m, r, fmax(rest, 0.0));
             p->spread = (float)spread_of(r);
         }
     }
 }
 
-static void judge(measure_t *m, tdm_measure_check_t *out) {
+static void judge(measure_t *m, tdm_profile_check_t *out) {
     double error[CHECK_MAX];
-    *out = (tdm_measure_check_t){.shape_cnt = m->check_cnt};
-    for (uint32_t i = 0; i < m->check_cnt; i++)
-        error[i] = fabs(tdm_table_ns(&m->table, 0, &m->check[i].load) / m->check[i].total_ns - 1.0);
-    out->median_error = median(error, m->check_cnt);
-    if (m->check_cnt) out->worst_error = error[m->check_cnt - 1u];
+    uint32_t cnt = m->check_cnt;
+    *out = (tdm_profile_check_t){.shape_cnt = cnt};
+    for (uint32_t i = 0; i < cnt; i++) {
+        const check_t *c = &m->check[i];
+        error[i] = fabs(tdm_table_ns(&m->table, c->variant, &c->load) / c->total_ns - 1.0);
+    }
+    out->p50_error = (float)median(error, cnt);
+    if (cnt == 0) return;
+    out->p95_error = (float)error[(uint32_t)ceil(0.95 * cnt - 1e-9) - 1u];
+    out->worst_error = (float)error[cnt - 1u];
 }
 
-static tdm_status_t points(measure_t *m, tdm_profile_set_t *set, tdm_measure_check_t *check,
-                           tdm_error_t *err) {
+static tdm_status_t points(measure_t *m, tdm_profile_set_t *set, tdm_error_t *err) {
     set->point = calloc((size_t)m->raw_cnt * (TDM_PROFILE_VARIANT_CNT + 1u), sizeof *set->point);
     if (!set->point) return tdm_error_set(err, TDM_ERR_NOMEM, "measure: no memory");
     put_lin(m, set);
     tdm_status_t st = tdm_profile_build(set, m->ask->guess, &m->table, err);
     if (st == TDM_OK) put_attention(m, set);
     if (st == TDM_OK) st = tdm_profile_build(set, m->ask->guess, &m->table, err);
-    if (st == TDM_OK) judge(m, check);
+    if (st == TDM_OK) judge(m, &set->check);
     if (st != TDM_OK) tdm_profile_set_free(set);
     return st;
 }
@@ -283,10 +366,14 @@ static tdm_status_t all_stages(measure_t *m, double *fixed_ns, tdm_error_t *err)
     if (st != TDM_OK) return st;
     *fixed_ns = fmax(median(idle, TDM_MEASURE_ROUND_MAX), 0.0);
     st = find_pace(m, err);
-    while (tdm_grid_stage(&m->ask->limits, m->is_slow, m->stage_cnt, &m->stage)) m->stage_cnt++;
+    while (tdm_grid_stage(&m->ask->limits, m->is_slow, m->stage_cnt, &m->stage)) {
+        m->stage_cnt++;
+        m->coarse_cnt += m->stage.shape_cnt;
+    }
     for (uint32_t k = 0; k < m->stage_cnt && st == TDM_OK; k++) {
         (void)tdm_grid_stage(&m->ask->limits, m->is_slow, k, &m->stage);
-        int64_t left = m->ask->budget_ns - m->rig.spent_ns;
+        /* what is timed beside the last points comes after them */
+        int64_t left = m->ask->budget_ns - m->ask->budget_ns / 64 - m->rig.spent_ns;
         if (left <= 0 && k > 0) break;
         st = run_stage(m, m->rig.spent_ns + left / (int64_t)(m->stage_cnt - k), err);
     }
@@ -294,7 +381,7 @@ static tdm_status_t all_stages(measure_t *m, double *fixed_ns, tdm_error_t *err)
 }
 
 tdm_status_t tdm_measure_run(const tdm_measure_ask_t *ask, tdm_profile_set_t *set,
-                             tdm_measure_check_t *check, tdm_error_t *err) {
+                             tdm_error_t *err) {
     const tdm_measure_limits_t *l = &ask->limits;
     if (l->seq_max < 2 || l->seq_max > TDM_SEQ_MAX || l->token_max == 0 ||
         l->token_max > TDM_PLAN_TOKEN_MAX || l->vocab == 0)
@@ -308,7 +395,7 @@ tdm_status_t tdm_measure_run(const tdm_measure_ask_t *ask, tdm_profile_set_t *se
         set->split_max = 1;
         set->is_stair = ask->is_stair;
         st = all_stages(m, &set->fixed_ns, err);
-        if (st == TDM_OK) st = points(m, set, check, err);
+        if (st == TDM_OK) st = points(m, set, err);
     } else {
         (void)tdm_error_set(err, st, "measure: no memory");
     }

@@ -13,10 +13,12 @@
      fixed      T of an iteration with nothing to compute
      lin[N]     T - fixed - attention, of N prefill tokens at depth 0
      att[...]   T - fixed - lin[c + b]: attention, and what a decode costs
-                beyond a row of prefill (its logits)
+                beyond a row of prefill (its logits); at least what the
+                executor itself timed as attention
    so the sum is right at every shape that was measured, whatever is
-   counted where.  Depths grow while they are timed; a shape is timed
-   around its entry and carried onto it by the guess's slope.
+   counted where; where attention is next to nothing the remainder is
+   noise and may be below zero, so the executor's own time bounds it.  Depths grow while they are
+   timed; a shape is timed around its entry and carried onto it by the guess's slope.
 
    Rounds are interleaved: a disturbance hits one sample of many shapes,
    not all samples of one.  Stages come in the order of their worth, and
@@ -24,6 +26,10 @@
    two rounds); what was never
    reached stays outside the table's box, so that the scheduler knows that
    it extrapolates.
+
+   A stage begins with few prefill sizes; where a straight line between two
+   misses the one in the middle by more than a few per cent, the sizes on
+   both sides of it are timed too.
 
    Host code: allocates; no clock of its own but the executor's. */
 
@@ -33,7 +39,8 @@
 
 TDM_BEGIN_DECLS
 
-#define TDM_MEASURE_ROUND_MAX 15u /* samples of one shape */
+#define TDM_MEASURE_ROUND_MAX 15u  /* samples of one shape */
+#define TDM_MEASURE_SHAPE_MAX 800u /* all stages together, the shapes added between others too */
 
 /* What the executor can hold; each as in kernels/include/backend.h. */
 typedef struct tdm_measure_limits {
@@ -42,6 +49,9 @@ typedef struct tdm_measure_limits {
     uint32_t context_max;
     uint32_t kv_page_cnt;
     uint32_t vocab;
+    uint32_t is_filled; /* 1: KV that nobody computed reads like KV that somebody did, so a slot
+                           opens at any depth; 0: the pool is memory of which pages were never
+                           touched, and a depth has to be computed */
 } tdm_measure_limits_t;
 
 typedef struct tdm_measure_ask {
@@ -58,18 +68,12 @@ typedef struct tdm_measure_ask {
     void *ctx;
 } tdm_measure_ask_t;
 
-/* How well the finished table tells shapes that it was not made from. */
-typedef struct tdm_measure_check {
-    uint32_t shape_cnt;
-    double median_error; /* |predicted / measured - 1| */
-    double worst_error;
-} tdm_measure_check_t;
-
 /* tdm_measure_run measures into set, whose names the caller fills; its
-   points are from malloc (tdm_profile_set_free).  The executor's slots are
+   points are from malloc (tdm_profile_set_free).  set->check is of shapes
+   that were timed beside the points, of every variant.  The executor's slots are
    closed before and after.  Errors are run's own, or NOMEM. */
 TDM_MUST_USE tdm_status_t tdm_measure_run(const tdm_measure_ask_t *ask, tdm_profile_set_t *set,
-                                          tdm_measure_check_t *check, tdm_error_t *err);
+                                          tdm_error_t *err);
 
 TDM_END_DECLS
 

@@ -35,20 +35,30 @@ static void add_close(tdm_rig_t *rig, uint32_t k) {
     rig->slot[k].is_open = 0;
 }
 
-/* add_open opens a slot that has its pages, after closing it. */
-static void add_open(tdm_rig_t *rig, uint32_t k) {
+/* add_open opens a slot that has its pages, after closing it, with filled
+   tokens taken as computed, a multiple of TDM_KV_PAGE_TOKENS. */
+static void add_open(tdm_rig_t *rig, uint32_t k, uint32_t filled) {
     tdm_plan_t *p = rig->ask->plan;
     tdm_rig_slot_t *s = &rig->slot[k];
     add_close(rig, k);
     p->open[p->open_cnt++] = (tdm_plan_open_t){
         .slot = k,
         .prompt_cnt = 1,
+        .filled_cnt = filled,
         .sampling = {.top_p = 1.0f, .repetition_penalty = 1.0f, .flags = TDM_SAMPLING_IGNORE_EOS}};
     p->grant[p->grant_cnt++] =
         (tdm_plan_grant_t){.slot = k, .page_off = p->page_cnt, .page_cnt = s->page_cnt};
     for (uint32_t i = 0; i < s->page_cnt; i++) p->page[p->page_cnt++] = s->page_off + i;
     s->is_open = 1;
-    s->pos = s->is_known = 0;
+    s->pos = filled;
+    s->is_known = 0;
+}
+
+/* filled_of gives how much of depth a slot opens with: at least one token
+   is computed, from which it goes on. */
+static uint32_t filled_of(const tdm_rig_t *rig, uint32_t depth) {
+    if (!rig->ask->limits.is_filled || depth == 0) return 0;
+    return (depth - 1u) / TDM_KV_PAGE_TOKENS * TDM_KV_PAGE_TOKENS;
 }
 
 static void add_slice(tdm_rig_t *rig, uint32_t k, uint32_t cnt, uint32_t is_last) {
@@ -125,7 +135,7 @@ static tdm_status_t grow(tdm_rig_t *rig, uint32_t cnt, uint32_t depth, tdm_error
             uint32_t room = rig->ask->limits.token_max - p->token_cnt;
             if (!s->is_open) {
                 if (s->page_cnt > TDM_PLAN_PAGE_MAX - p->page_cnt) break;
-                add_open(rig, k);
+                add_open(rig, k, filled_of(rig, depth));
             }
             if (s->pos >= depth && s->is_known) {
                 k++;
@@ -181,7 +191,7 @@ static tdm_status_t deepen(tdm_rig_t *rig, uint32_t chunk, uint32_t depth, tdm_e
     }
     while (st == TDM_OK && (!s->is_open || s->pos < low)) {
         (void)begin(rig);
-        if (!s->is_open) add_open(rig, k);
+        if (!s->is_open) add_open(rig, k, filled_of(rig, low));
         add_slice(rig, k, TDM_MIN(low - s->pos, l->token_max), 0);
         st = go(rig, TDM_ROUTE_FUSED, err);
     }
@@ -199,7 +209,7 @@ tdm_status_t tdm_rig_time(tdm_rig_t *rig, const tdm_grid_shape_t *shape, tdm_rig
     (void)begin(rig);
     if (shape->chunk) {
         uint32_t k = prefill_slot(rig);
-        if (shape->depth == 0) add_open(rig, k);
+        if (shape->depth == 0) add_open(rig, k, 0);
         sample->depth = rig->slot[k].pos;
         add_slice(rig, k, shape->chunk, 0);
     }

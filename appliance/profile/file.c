@@ -6,11 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAGIC    "TDMPROF2"
+#define MAGIC    "TDMPROF3"
 #define FILE_MAX (16u << 20) /* bytes; the largest set is 3 MiB compact, 6 MiB as JSON */
 
-/* The compact file's first bytes.  No padding: 8 + 96 + 96 + 64 + 5 * 4 +
-   4 + 8 bytes. */
+/* The compact file's first bytes.  No padding: 8 + 96 + 96 + 64 + 6 * 4 +
+   8 + 16 bytes. */
 typedef struct head {
     char magic[8];
     char device[96];
@@ -23,6 +23,7 @@ typedef struct head {
     uint32_t point_cnt;
     uint32_t reserved;
     double fixed_ns;
+    tdm_profile_check_t check;
 } head_t;
 
 /* fnv1a is the checksum: it finds a damaged file, not a forged one. */
@@ -33,6 +34,15 @@ static uint64_t fnv1a(uint64_t sum, const void *bytes, size_t sz) {
 }
 
 #define SUM_FIRST UINT64_C(14695981039346656037)
+
+/* is_share: a number that is not negative. */
+static int is_share(float v) {
+    return isfinite(v) && v >= 0.0f;
+}
+
+static int check_is_sound(const tdm_profile_check_t *c) {
+    return is_share(c->p50_error) && is_share(c->p95_error) && is_share(c->worst_error);
+}
 
 static tdm_status_t from_compact(const char *path, const char *bytes, size_t sz,
                                  tdm_profile_set_t *set, tdm_error_t *err) {
@@ -48,13 +58,15 @@ static tdm_status_t from_compact(const char *path, const char *bytes, size_t sz,
     if (sum != fnv1a(SUM_FIRST, bytes, sizeof h + points_sz))
         return tdm_error_set(err, TDM_ERR_CORRUPT, "%s: wrong checksum", path);
     if (!memchr(h.device, 0, sizeof h.device) || !memchr(h.model, 0, sizeof h.model) ||
-        !memchr(h.build, 0, sizeof h.build) || !isfinite(h.fixed_ns) || h.fixed_ns < 0.0)
+        !memchr(h.build, 0, sizeof h.build) || !isfinite(h.fixed_ns) || h.fixed_ns < 0.0 ||
+        !check_is_sound(&h.check))
         return tdm_error_set(err, TDM_ERR_CORRUPT, "%s: the head is malformed", path);
     *set = (tdm_profile_set_t){.power_w = h.power_w,
                                .split_max = h.split_max,
                                .is_stair = h.is_stair,
                                .is_model = h.is_model,
                                .fixed_ns = h.fixed_ns,
+                               .check = h.check,
                                .point_cnt = h.point_cnt};
     memcpy(set->device, h.device, sizeof h.device);
     memcpy(set->model, h.model, sizeof h.model);
@@ -124,7 +136,8 @@ tdm_status_t tdm_profile_write_compact(const char *path, const tdm_profile_set_t
                 .is_stair = set->is_stair,
                 .is_model = set->is_model,
                 .point_cnt = set->point_cnt,
-                .fixed_ns = set->fixed_ns};
+                .fixed_ns = set->fixed_ns,
+                .check = set->check};
     memcpy(h.magic, MAGIC, sizeof h.magic);
     memcpy(h.device, set->device, sizeof h.device);
     memcpy(h.model, set->model, sizeof h.model);

@@ -5,14 +5,14 @@
 /* A measurement on disk, in two forms that say the same.
 
    JSON, to read and to keep in a repository:
-     {"tandem_profile": 2, "device": "...", "model": "...", "build": "...",
+     {"tandem_profile": 3, "device": "...", "model": "...", "build": "...",
       "power_w": 0, "fixed_ns": .., "split_max": 1, "is_stair": 0,
-      "is_model": 0,
+      "is_model": 0, "check": [shapes, p50, p95, worst],
       "lin":   [[tokens, ns, spread, samples], ...],
       "fused": [[chunk, depth, batch, kv, ns, spread, samples], ...],
       "streams": [...], "serial": [...]}
 
-   Compact, to load at start: "TDMPROF2", a header of fixed size, the
+   Compact, to load at start: "TDMPROF3", a header of fixed size, the
    points as they lie in memory (little endian), and a checksum over both.
 
    A file made for another model or device is refused: its numbers would be

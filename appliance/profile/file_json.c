@@ -8,7 +8,8 @@
 
 static const char *const kind_name[TDM_PROFILE_KIND_CNT] = {"lin", "fused", "streams", "serial"};
 
-#define NS_MAX 1e15
+#define NS_MAX    1e15
+#define ERROR_MAX 1e9 /* of a check: predicted over measured */
 
 /* number reads element i of an array, a number in [0, most]. */
 static int number(const json_t *array, size_t i, double most, double *out) {
@@ -72,6 +73,20 @@ static int word_read(const json_t *root, const char *key, uint32_t *out) {
     return 1;
 }
 
+/* check_read takes [shapes, p50, p95, worst]. */
+static int check_read(const json_t *root, tdm_profile_check_t *check) {
+    const json_t *list = json_object_get(root, "check");
+    double error[3];
+    if (!json_is_array(list) || json_array_size(list) != 4 || !count(list, 0, &check->shape_cnt))
+        return 0;
+    for (size_t i = 0; i < 3; i++)
+        if (!number(list, i + 1u, ERROR_MAX, &error[i])) return 0;
+    check->p50_error = (float)error[0];
+    check->p95_error = (float)error[1];
+    check->worst_error = (float)error[2];
+    return 1;
+}
+
 static int head_read(const json_t *root, tdm_profile_set_t *set) {
     const json_t *fixed = json_object_get(root, "fixed_ns");
     set->fixed_ns = json_number_value(fixed);
@@ -82,7 +97,7 @@ static int head_read(const json_t *root, tdm_profile_set_t *set) {
            word_read(root, "power_w", &set->power_w) &&
            word_read(root, "split_max", &set->split_max) &&
            word_read(root, "is_stair", &set->is_stair) &&
-           word_read(root, "is_model", &set->is_model);
+           word_read(root, "is_model", &set->is_model) && check_read(root, &set->check);
 }
 
 tdm_status_t tdm_profile_from_json(const char *path, const char *text, size_t len,
@@ -91,8 +106,8 @@ tdm_status_t tdm_profile_from_json(const char *path, const char *text, size_t le
     tdm_status_t st = TDM_OK;
     json_t *root = json_loadb(text, len, JSON_REJECT_DUPLICATES, &je);
     if (!root) return tdm_error_set(err, TDM_ERR_CORRUPT, "%s line %d: %s", path, je.line, je.text);
-    if (json_integer_value(json_object_get(root, "tandem_profile")) != 2)
-        st = tdm_error_set(err, TDM_ERR_UNSUPPORTED, "%s: no profile of version 2", path);
+    if (json_integer_value(json_object_get(root, "tandem_profile")) != 3)
+        st = tdm_error_set(err, TDM_ERR_UNSUPPORTED, "%s: no profile of version 3", path);
     else if (!head_read(root, set))
         st = tdm_error_set(err, TDM_ERR_CORRUPT, "%s: the head is malformed", path);
     else if (!points_read(root, set))
@@ -125,11 +140,13 @@ static int points_write(json_t *root, const tdm_profile_set_t *set) {
 tdm_status_t tdm_profile_write_json(const char *path, const tdm_profile_set_t *set,
                                     tdm_error_t *err) {
     char tmp[1024];
-    json_t *root = json_pack("{s:i, s:s, s:s, s:s, s:I, s:f, s:I, s:I, s:I}", "tandem_profile", 2,
-                             "device", set->device, "model", set->model, "build", set->build,
-                             "power_w", (json_int_t)set->power_w, "fixed_ns", set->fixed_ns,
-                             "split_max", (json_int_t)set->split_max, "is_stair",
-                             (json_int_t)set->is_stair, "is_model", (json_int_t)set->is_model);
+    json_t *root = json_pack(
+        "{s:i, s:s, s:s, s:s, s:I, s:f, s:I, s:I, s:I, s:[I, f, f, f]}", "tandem_profile", 3,
+        "device", set->device, "model", set->model, "build", set->build, "power_w",
+        (json_int_t)set->power_w, "fixed_ns", set->fixed_ns, "split_max",
+        (json_int_t)set->split_max, "is_stair", (json_int_t)set->is_stair, "is_model",
+        (json_int_t)set->is_model, "check", (json_int_t)set->check.shape_cnt,
+        (double)set->check.p50_error, (double)set->check.p95_error, (double)set->check.worst_error);
     int ok = root && points_write(root, set) && tdm_profile_tmp_name(path, tmp, sizeof tmp);
     if (!ok) {
         json_decref(root);

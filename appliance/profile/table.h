@@ -49,6 +49,15 @@ typedef struct tdm_profile_point {
 
 #define TDM_PROFILE_POINT_MAX 65536u
 
+/* How well the finished table tells shapes that it was not made from:
+   |predicted / measured - 1| over shape_cnt of them. */
+typedef struct tdm_profile_check {
+    uint32_t shape_cnt; /* 0: nobody looked */
+    float p50_error;
+    float p95_error;
+    float worst_error;
+} tdm_profile_check_t;
+
 /* A measurement as it is filed. */
 typedef struct tdm_profile_set {
     char device[96];  /* what computed: name of the GPU or CPU */
@@ -59,6 +68,7 @@ typedef struct tdm_profile_set {
     uint32_t is_stair;
     uint32_t is_model; /* 1: computed from a model of a machine, not measured */
     double fixed_ns;
+    tdm_profile_check_t check;
     uint32_t point_cnt;
     tdm_profile_point_t *point; /* [point_cnt], from malloc */
 } tdm_profile_set_t;

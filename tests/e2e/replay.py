@@ -279,8 +279,11 @@ def a_profile_is_measured_and_loaded():
         assert told["chunk_max"] == 512 and told["check_shapes"] >= 2, told
         with open(base + ".json", encoding="utf-8") as f:
             p = json.load(f)
-        assert p["tandem_profile"] == 2 and p["model"] == "dummy:tiny" and p["is_model"] == 0
+        assert p["tandem_profile"] == 3 and p["model"] == "dummy:tiny" and p["is_model"] == 0
         assert sum(len(p[k]) for k in ("lin", "fused", "streams", "serial")) == told["points"]
+        assert p["check"][0] == told["check_shapes"] and 0 <= p["check"][1] <= p["check"][2] <= p["check"][3]
+        hybrids = [x for k in ("fused", "streams", "serial") for x in p[k]]
+        assert all(x[4] > 0 for x in hybrids), [x for x in hybrids if x[4] <= 0]
         for form in (".json", ".bin"):
             with Appliance(BIN, {**NO_PORT, "sched.profile": base + form}) as a:
                 assert f"profile of {p['device']}" in a.log(), a.log()

@@ -30,7 +30,6 @@ static void the_tiny_model_is_measured(void **state) {
     tdm_backend_t *backend = NULL;
     tdm_profile_t guess;
     tdm_profile_set_t set = {0};
-    tdm_measure_check_t check;
     assert_int_equal(tdm_model_open("dummy:tiny", NULL, &model, &err), TDM_OK);
     const tdm_shape_t *shape = tdm_model_shape(model);
     tdm_backend_config_t c = {
@@ -50,7 +49,7 @@ static void the_tiny_model_is_measured(void **state) {
                              .plan = &plan,
                              .result = &result,
                              .ctx = backend};
-    assert_int_equal(tdm_measure_run(&ask, &set, &check, &err), TDM_OK);
+    assert_int_equal(tdm_measure_run(&ask, &set, &err), TDM_OK);
     uint32_t kind[TDM_PROFILE_KIND_CNT] = {0};
     for (uint32_t i = 0; i < set.point_cnt; i++) kind[set.point[i].kind]++;
     assert_true(kind[TDM_PROFILE_LIN] >= 6);

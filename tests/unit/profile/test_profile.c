@@ -300,8 +300,8 @@ static void put_file(const char *path, const char *bytes, size_t sz) {
 }
 
 #define HEAD                                                                                       \
-    "{\"tandem_profile\": 2, \"device\": \"d\", \"model\": \"m\", \"build\": \"\", "               \
-    "\"power_w\": 0, \"fixed_ns\": 1, \"split_max\": 1, \"is_stair\": 0, \"is_model\": 0"
+    "{\"tandem_profile\": 3, \"device\": \"d\", \"model\": \"m\", \"build\": \"\", "               \
+    "\"power_w\": 0, \"fixed_ns\": 1, \"split_max\": 1, \"is_stair\": 0, \"is_model\": 0, \"check\": [0, 0, 0, 0]"
 
 static void nonsense_is_refused_and_changes_nothing(void **state) {
     (void)state;
@@ -310,6 +310,7 @@ static void nonsense_is_refused_and_changes_nothing(void **state) {
                                       "{}",
                                       "{\"tandem_profile\": 1}",
                                       "{\"tandem_profile\": 2}",
+                                      "{\"tandem_profile\": 3}",
                                       HEAD ", \"lin\": 3}",
                                       HEAD ", \"lin\": [3]}",
                                       HEAD ", \"lin\": [[1, 2, 1]]}",
@@ -319,8 +320,8 @@ static void nonsense_is_refused_and_changes_nothing(void **state) {
                                       HEAD ", \"lin\": [[1, 2, 0.5, 1]]}",
                                       HEAD ", \"lin\": [[1, 2, 1, 0]]}",
                                       HEAD ", \"fused\": [[1, 2, 1, 1]]}",
-                                      "TDMPROF2",
-                                      "TDMPROF2 and then something that is no head at all"};
+                                      "TDMPROF3",
+                                      "TDMPROF3 and then something that is no head at all"};
     char path[] = "/tmp/tdm-profile-XXXXXX";
     (void)close(mkstemp(path));
     for (size_t i = 0; i < TDM_COUNT_OF(bad); i++) {
