@@ -160,6 +160,22 @@ static void self_test(tdm_cuda_t *c) {
     }
 }
 
+/* self_test_fresh leaves the kernel of few decodes out where it computes
+   anything else: the ordinary launch takes its batches. */
+static void self_test_fresh(tdm_cuda_t *c) {
+    int is_right = 0;
+    float worst = 0.0f;
+    uint32_t bar = tdm_pod_health_bar(&c->pod_config.state, TDM_POD_VARIANT_PORTABLE);
+    if (bar != TDM_REASON_NONE) c->fresh_max = 0; /* a piece of it */
+    if (c->fresh_max == 0) return;
+    CUDA_TRY(c, tdm_pod_self_test_fresh(c->pod, c->fresh_max, &is_right, &worst),
+             "the self-test of attention of few rows");
+    tdm_log(is_right ? TDM_LOG_INFO : TDM_LOG_WARN, "exec",
+            "attention of few rows: self-test %s, error %.2f of what is allowed",
+            is_right ? "passed" : "failed, not used", (double)worst);
+    if (!is_right) c->fresh_max = 0;
+}
+
 /* --- the door -------------------------------------------------------- */
 
 static tdm_status_t op_run(tdm_backend_t *b, const tdm_plan_t *plan, tdm_result_t *result,
@@ -214,6 +230,7 @@ static tdm_status_t start(tdm_cuda_t *c, const tdm_weights_t *weights,
     if (st != TDM_OK) return st;
     int64_t taken_ns = tdm_clock_now_ns();
     self_test(c);
+    self_test_fresh(c);
     fill_turn(c);
     int64_t tested_ns = tdm_clock_now_ns();
     st = tdm_cuda_weights(c, weights, progress, ctx, err);

@@ -389,6 +389,14 @@ void tdm_pod_counted(tdm_pod_t *pod, const tdm_pod_plan_t *plan, tdm_pod_counter
 TDM_MUST_USE int tdm_pod_self_test(tdm_pod_t *pod, uint32_t variant, tdm_pod_state_t *state,
                                    uint64_t it, float *worst_out);
 
+/* tdm_pod_self_test_fresh does so with tdm_pod_launch_fresh, at a grid that
+   tdm_pod_fresh_max gave: four decodes, cut and whole, whose newest keys and
+   values must also lie in their pages, and nothing else there be touched.
+   *is_right_out is 0 where it must not be used: also where the device is too
+   small to hold the test. */
+TDM_MUST_USE int tdm_pod_self_test_fresh(tdm_pod_t *pod, uint32_t grid, int *is_right_out,
+                                         float *worst_out);
+
 /* tdm_pod_spans: the log that the last read fetched, [span_cnt]. */
 const tdm_pod_span_t *tdm_pod_spans(const tdm_pod_t *pod);
 

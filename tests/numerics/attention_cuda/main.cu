@@ -334,9 +334,11 @@ static int has_variant(uint32_t variant) {
 static void start(uint64_t seed) {
     static world_t w;
     rig_t r;
-    for (uint32_t i = 0; i < 4; i++) {
+    for (uint32_t i = 0; i < 6; i++) {
         memset(&w, 0, sizeof w);
-        const tdm_pod_shape_t shape[] = {{32, 8, 128, TDM_POD_BF16, TDM_POD_BF16, 64, 0},
+        const tdm_pod_shape_t shape[] = {{32, 32, 128, TDM_POD_BF16, TDM_POD_BF16, 16, 0},
+                                         {9, 3, 64, TDM_POD_BF16, TDM_POD_BF16, 64, 0},
+                                         {32, 8, 128, TDM_POD_BF16, TDM_POD_BF16, 64, 0},
                                          {8, 2, 64, TDM_POD_F16, TDM_POD_F16, 16, 0},
                                          {8, 2, 96, TDM_POD_BF16, TDM_POD_E4M3, 64, 0},
                                          {71, 1, 256, TDM_POD_F16, TDM_POD_F16, 128, 0}};
@@ -349,6 +351,15 @@ static void start(uint64_t seed) {
             WORLD_OK(e);
             if (r.config.state.unfit[v]) fail(seed, "the self-test failed", "");
             printf("start: shape %u, variant %u, worst %.3f of the tolerance\n", i, v,
+                   static_cast<double>(worst));
+        }
+        uint32_t grid = tdm_pod_fresh_max(r.pod);
+        if (grid) {
+            int is_right = 0;
+            float worst = -1.0f;
+            WORLD_OK(tdm_pod_self_test_fresh(r.pod, grid, &is_right, &worst));
+            if (!is_right) fail(seed, "the self-test of few rows failed", "");
+            printf("start: shape %u, few rows, worst %.3f of the tolerance\n", i,
                    static_cast<double>(worst));
         }
         rig_close(&r);
