@@ -7,15 +7,12 @@
    together they move a correction by at most an eighth per iteration, so
    a lone spike cannot keep a route from being tried again, and a machine
    that is three times slower is followed within some 25 iterations.
-   The first WARM of a route are averaged whole, to find the scale of a
-   guessed profile.
    CELL_LEARN, CELL_TRUST: a cell's factor is the average of some 50
    iterations, so that noise is not taken for a property of the cell, and
    half believed after 16.
    KEEP: another route must save so much, or plans flap between two. */
 #define LEARN          0.125
 #define SURPRISE       2.0
-#define WARM           8u
 #define CORRECTION_MAX 1024.0
 #define TIME_MAX       0x1p61
 #define KEEP           0.97
@@ -28,7 +25,7 @@ static double clamp(double x, double low, double high) {
 }
 
 void tdm_predict_init(tdm_predict_t *p) {
-    *p = (tdm_predict_t){.correction = 1.0};
+    *p = (tdm_predict_t){.all = {.correction = 1.0}};
     for (uint32_t i = 0; i < TDM_PREDICT_CELLS; i++)
         for (uint32_t k = 0; k < TDM_PREDICT_CELLS; k++) p->cell[i][k] = 1.0f;
 }
@@ -110,20 +107,29 @@ int64_t tdm_predict_ns(const tdm_predict_t *p, const tdm_profile_t *profile, tdm
                        const tdm_load_t *load) {
     tdm_route_t route = tdm_predict_route(load, both);
     uint32_t kind = kind_of(profile, route);
-    double correction = p->route_seen_cnt[kind] ? p->route_correction[kind] : p->correction;
+    const tdm_track_t *track = p->route[kind].seen_cnt ? &p->route[kind] : &p->all;
     double factor = route >= TDM_ROUTE_FUSED ? cell_factor(p, load) : 1.0;
-    return (int64_t)clamp(route_time(profile, route, load) * correction * factor, 0.0, TIME_MAX);
+    return (int64_t)clamp(route_time(profile, route, load) * track->correction * factor, 0.0,
+                          TIME_MAX);
 }
 
-/* track moves a correction towards ratio. */
-static void track(double *correction, uint64_t *seen_cnt, double ratio) {
-    double weight = LEARN;
-    if (*seen_cnt < WARM)
-        weight = 1.0 / (double)(*seen_cnt + 1u);
-    else
-        ratio = clamp(ratio, *correction / SURPRISE, *correction * SURPRISE);
-    *correction += weight * (ratio - *correction);
-    (*seen_cnt)++;
+/* warm_up takes one of the first: the correction is their median, of an even
+   number the lower. */
+static void warm_up(tdm_track_t *t, double ratio) {
+    uint32_t n = (uint32_t)t->seen_cnt;
+    for (; n > 0 && (double)t->first[n - 1] > ratio; n--) t->first[n] = t->first[n - 1];
+    t->first[n] = (float)ratio;
+    t->correction = (double)t->first[t->seen_cnt / 2];
+}
+
+static void track_learn(tdm_track_t *t, double ratio) {
+    if (t->seen_cnt < TDM_PREDICT_WARM) {
+        warm_up(t, ratio);
+    } else {
+        double near = clamp(ratio, t->correction / SURPRISE, t->correction * SURPRISE);
+        t->correction += LEARN * (near - t->correction);
+    }
+    t->seen_cnt++;
 }
 
 void tdm_predict_learn(tdm_predict_t *p, const tdm_profile_t *profile, tdm_route_t route,
@@ -131,13 +137,12 @@ void tdm_predict_learn(tdm_predict_t *p, const tdm_profile_t *profile, tdm_route
     if (profile_ns <= 0 || actual_ns <= 0) return;
     double ratio =
         clamp((double)actual_ns / (double)profile_ns, 1.0 / CORRECTION_MAX, CORRECTION_MAX);
+    tdm_track_t *track = &p->route[kind_of(profile, route)];
     if (load && route >= TDM_ROUTE_FUSED) {
-        double correction = p->route_correction[kind_of(profile, route)];
-        ratio /= cell_factor(p, load);
-        if (p->route_seen_cnt[kind_of(profile, route)] >= WARM)
-            cell_learn(p, load, ratio * cell_factor(p, load) / correction);
+        double factor = cell_factor(p, load);
+        if (track->seen_cnt >= TDM_PREDICT_WARM) cell_learn(p, load, ratio / track->correction);
+        ratio /= factor;
     }
-    track(&p->correction, &p->seen_cnt, ratio);
-    uint32_t kind = kind_of(profile, route);
-    track(&p->route_correction[kind], &p->route_seen_cnt[kind], ratio);
+    track_learn(&p->all, ratio);
+    track_learn(track, ratio);
 }

@@ -14,6 +14,10 @@
    octave of pairs by an octave of KV wide have a factor of their own in
    [0.8, 1.25], trusted as far as it was seen.
 
+   The first WARM iterations of a route find the scale of a guessed profile:
+   their median, for the first of a machine that wakes is late by ten times
+   and a mean would believe it for a hundred iterations.
+
    The prediction is a mean; what a promise about a quantile makes of it is
    scheduler/cap.h.
 
@@ -31,11 +35,18 @@ TDM_BEGIN_DECLS
 
 #define TDM_PREDICT_CELLS 16u
 
-typedef struct tdm_predict {
-    double correction; /* actual over profile time, all routes, exponentially tracked */
-    double route_correction[TDM_ROUTE_CNT];
+#define TDM_PREDICT_WARM 8u
+
+/* Actual over profile time, exponentially tracked. */
+typedef struct tdm_track {
+    double correction;
     uint64_t seen_cnt;
-    uint64_t route_seen_cnt[TDM_ROUTE_CNT];
+    float first[TDM_PREDICT_WARM]; /* the first ones, ascending */
+} tdm_track_t;
+
+typedef struct tdm_predict {
+    tdm_track_t all; /* routes together */
+    tdm_track_t route[TDM_ROUTE_CNT];
     float cell[TDM_PREDICT_CELLS][TDM_PREDICT_CELLS]; /* hybrids: factor on top, by pairs and KV */
     uint32_t cell_cnt[TDM_PREDICT_CELLS][TDM_PREDICT_CELLS];
 } tdm_predict_t;

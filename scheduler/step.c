@@ -419,7 +419,7 @@ const tdm_sched_stats_t *tdm_sched_stats(tdm_sched_t *s) {
     t->epoch = s->epoch;
     t->is_up = s->is_up;
     t->is_draining = s->is_draining;
-    t->correction = s->predict.correction;
+    t->correction = s->predict.all.correction;
     t->cap_quantile = s->cap.quantile;
     t->cap_alpha = s->cap.alpha;
     t->is_drifting = s->cap.is_drifting;

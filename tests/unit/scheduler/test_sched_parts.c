@@ -195,16 +195,32 @@ static void the_correction_follows_the_machine_and_not_a_spike(void **state) {
     tdm_predict_init(&p);
     tdm_predict_learn(&p, &profile, TDM_ROUTE_FUSED, NULL, 0, 5);
     tdm_predict_learn(&p, &profile, TDM_ROUTE_FUSED, NULL, 5, -1);
-    assert_true(p.correction == 1.0);
+    assert_true(p.all.correction == 1.0);
     tdm_predict_learn(&p, &profile, TDM_ROUTE_FUSED, NULL, 100, 300);
-    assert_true(p.correction == 3.0);
+    assert_true(p.all.correction == 3.0);
     for (int i = 0; i < 80; i++) tdm_predict_learn(&p, &profile, TDM_ROUTE_FUSED, NULL, 100, 50);
-    assert_true(p.correction > 0.49 && p.correction < 0.52);
+    assert_true(p.all.correction > 0.49 && p.all.correction < 0.52);
     tdm_predict_learn(&p, &profile, TDM_ROUTE_FUSED, NULL, 100, 100000);
-    assert_true(p.correction > 0.55 && p.correction < 0.6);
+    assert_true(p.all.correction > 0.55 && p.all.correction < 0.6);
     for (int i = 0; i < 200; i++)
         tdm_predict_learn(&p, &profile, TDM_ROUTE_FUSED, NULL, 1, INT64_MAX / 8);
-    assert_true(p.correction <= 1024.0);
+    assert_true(p.all.correction <= 1024.0);
+}
+
+/* A machine that wakes is late at first, once or thrice: that is no scale. */
+static void the_first_iterations_are_no_scale(void **state) {
+    (void)state;
+    tdm_profile_t profile = profile_of(1000, 0, 0, 0);
+    tdm_load_t decode = {.decode_cnt = 1};
+    for (uint32_t late = 1; late <= 3; late++) {
+        tdm_predict_t p;
+        tdm_predict_init(&p);
+        for (uint32_t i = 0; i < TDM_PREDICT_WARM; i++)
+            tdm_predict_learn(&p, &profile, TDM_ROUTE_DECODE_ONLY, NULL, 1000,
+                              i < late ? 100000 - i : 990 + i);
+        int64_t ns = tdm_predict_ns(&p, &profile, TDM_ROUTE_FUSED, &decode);
+        assert_in_range(ns, 990, 1000);
+    }
 }
 
 static void each_route_has_its_own_correction(void **state) {
@@ -315,6 +331,7 @@ int main(void) {
         cmocka_unit_test(pages_round_up),
         cmocka_unit_test(pairs_count_each_query_with_its_keys),
         cmocka_unit_test(the_correction_follows_the_machine_and_not_a_spike),
+        cmocka_unit_test(the_first_iterations_are_no_scale),
         cmocka_unit_test(each_route_has_its_own_correction),
         cmocka_unit_test(routes_follow_from_what_is_present),
         cmocka_unit_test(queues_keep_order_and_tokens),
