@@ -6,6 +6,7 @@ include which library, banned words, layout, untested reasons, formatting.
 usage: check_tree.py ROOT     prints one line per finding; exit 1 if any
        check_tree.py --self   proves that each check can fail
 """
+import json
 import os
 import re
 import shutil
@@ -159,6 +160,20 @@ def check_faults(root, names, out):
             out.append(f"{page}: no test is named {name}")
 
 
+def check_figures(root, names, out):
+    """A figure in a row of README that names a line of the ledger is that line's, rounded."""
+    ledger = "tests/perf/results/ledger.jsonl"
+    if ledger not in names or "README.md" not in names:
+        return
+    lines = [json.loads(line) for line in read(root, ledger).splitlines()]
+    figure = {line["name"]: line["value"] for line in lines}
+    for value, name in re.findall(r"^\|[^|]*\| \*\*([0-9.]+)\*\*[^|]*\|.*\| `([a-z0-9_.]+)` \|$",
+                                  read(root, "README.md"), re.M):
+        digits = len(value.partition(".")[2])
+        if name not in figure or f"{figure[name]:.{digits}f}" != value:
+            out.append(f"README.md: {name} is {figure.get(name)} in the ledger, not {value}")
+
+
 def check_format(root, names, out):
     tool = shutil.which("clang-format")
     if not tool:
@@ -183,6 +198,7 @@ def check(root):
     check_cycles(table, out)
     check_reasons(root, names, out)
     check_faults(root, names, out)
+    check_figures(root, names, out)
     check_format(root, names, out)
     return out
 
@@ -203,17 +219,21 @@ def self_test():
         put("appliance/ring/none.c", "int a;\n")
         put("surplus/file.c", spdx)
         put("deploy/docs/faults.md", "| a fault | `an_absent_test`, `a_present_one` |\n")
+        put("README.md", "| a | **1.2** x | here | `a.ratio` |\n| b | **3.14** | here | `b.us` |\n")
+        put("tests/perf/results/ledger.jsonl",
+            '{"name": "a.ratio", "value": 1.35}\n{"name": "b.us", "value": 3.1415}\n')
         put("tests/unit/ring/test_x.c", spdx + "static void a_present_one(void **state);\n")
         found = "\n".join(check(root))
         for want in ("may not include exec", "may not include <rte_mbuf", "private header leaves",
                      "atomic.h", "no bare reminders", "not in a polling tile", "not the licence",
                      "agreed top level", "no test names drop lonely_reason",
-                     "no test is named an_absent_test", "a cycle of arrows"):
+                     "no test is named an_absent_test", "a cycle of arrows",
+                     "a.ratio is 1.35 in the ledger, not 1.2"):
             if want not in found:
                 print(f"self-test: the check for '{want}' did not fire\n{found}")
                 return 1
-        if "a_present_one" in found:
-            print("self-test: a test that exists was missed")
+        if "a_present_one" in found or "b.us" in found:
+            print("self-test: a test that exists was missed, or a figure that is right")
             return 1
     return 0
 
