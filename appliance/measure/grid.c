@@ -63,6 +63,10 @@ static void alone(const tdm_measure_limits_t *l, tdm_grid_stage_t *s) {
     for (uint32_t i = 0; i < TDM_COUNT_OF(chunk); i++)
         if (chunk[i] <= l->token_max)
             add(s, (tdm_grid_shape_t){.chunk = chunk[i], .depth = s->depth});
+    /* products go in tiles: every step of theirs, and the middle of it */
+    for (uint32_t n = 192; l->is_filled && s->depth == 0 && n <= l->token_max;
+         n += n < 1024 ? 64 : 128)
+        if (n & (n - 1u)) add(s, (tdm_grid_shape_t){.chunk = n});
 }
 
 /* is_compared says whether streams and serial are timed at batch b too. */

@@ -64,21 +64,27 @@ static void bounded(const normal_t *n, double *out) {
     for (uint32_t i = 0; i < N; i++) out[i] = fmax(out[i], 0.0);
 }
 
+static int is_alone(const tdm_profile_point_t *p, uint32_t kind) {
+    return p->kind == kind && (p->chunk == 0) != (p->batch == 0);
+}
+
 int tdm_profile_fit_points(const tdm_profile_set_t *set, uint32_t kind, tdm_profile_fit_t *fit) {
     normal_t n;
     double most = 0.0, got[N];
-    uint32_t cnt = 0;
+    uint32_t prefills = 0, decodes = 0;
     for (uint32_t i = 0; i < set->point_cnt; i++) {
-        if (set->point[i].kind != kind) continue;
-        most = fmax(most, (double)set->point[i].ns);
-        cnt++;
+        const tdm_profile_point_t *p = &set->point[i];
+        if (!is_alone(p, kind)) continue;
+        most = fmax(most, (double)p->ns);
+        prefills += p->chunk > 0;
+        decodes += p->batch > 0;
     }
-    if (cnt < TDM_PROFILE_FIT_MIN || !(most > 0.0)) return 0;
+    if (TDM_MIN(prefills, decodes) < TDM_PROFILE_FIT_MIN || !(most > 0.0)) return 0;
     memset(&n, 0, sizeof n);
     for (uint32_t i = 0; i < set->point_cnt; i++) {
         const tdm_profile_point_t *p = &set->point[i];
         double x[N];
-        if (p->kind != kind) continue;
+        if (!is_alone(p, kind)) continue;
         features(p->chunk, p->depth, p->batch, p->kv, x);
         double w = 1.0 / ((double)p->ns + 0.001 * most); /* of the error, relative */
         for (uint32_t r = 0; r < N; r++) {

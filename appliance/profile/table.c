@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "appliance/profile/table.h"
 
-#include "appliance/profile/fit.h"
+#include "appliance/profile/parts.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -12,10 +12,7 @@
 #define B TDM_PROFILE_BATCH_CNT
 #define K TDM_PROFILE_KV_CNT
 
-#define RATIO_MAX     1e6f /* of a point to the guess: that may be off by anything */
-#define LAW_RATIO     1.3f /* of a point to the law of all points, as far as it spreads */
-#define DOUBT         0.2f /* of one sample's iteration: what the machine did meanwhile */
-#define VARIANT_RATIO 2.0f /* of another variant to fused */
+#define RATIO_MAX 1e6f /* of a point to the guess: that may be off by anything */
 
 #define CELL_CNT (K * B * H * C) /* entries of one variant */
 
@@ -85,13 +82,6 @@ void tdm_profile_from_rows(const tdm_profile_t *rows, tdm_profile_table_t *t) {
     lin_monotone(t);
 }
 
-/* index_of gives the entry of an axis with value x, cnt where none. */
-static uint32_t index_of(const float *axis, uint32_t cnt, uint32_t x) {
-    uint32_t i = 0;
-    while (i < cnt && axis[i] != (float)x) i++;
-    return i;
-}
-
 /* spread_ratio gives every entry of a grid the ratio of the nearest one
    that has one (> 0), breadth first.  queue has room for cnt. */
 static void spread_ratio(float *ratio, uint32_t *queue, uint32_t cnt, const uint32_t *step,
@@ -117,12 +107,12 @@ static void spread_ratio(float *ratio, uint32_t *queue, uint32_t cnt, const uint
 
 /* Scratch of one build. */
 typedef struct scratch {
-    float ratio[TDM_PROFILE_VARIANT_CNT][CELL_CNT];  /* 0: nobody measured it */
-    float att_ns[TDM_PROFILE_VARIANT_CNT][CELL_CNT]; /* what was measured */
-    float doubt[TDM_PROFILE_VARIANT_CNT][CELL_CNT];  /* share of an iteration that may be noise */
+    float ratio[TDM_PROFILE_VARIANT_CNT][CELL_CNT];                      /* 0: nobody measured it */
+    float att_ns[TDM_PROFILE_VARIANT_CNT][CELL_CNT];                     /* what was measured */
+    const tdm_profile_point_t *point[TDM_PROFILE_VARIANT_CNT][CELL_CNT]; /* NULL: none */
     float lin_ns[TDM_PROFILE_LIN_CNT];
     uint32_t has_lin[TDM_PROFILE_LIN_CNT];
-    uint8_t is_point[CELL_CNT];
+    tdm_profile_parts_t parts;
     uint32_t queue[CELL_CNT];
 } scratch_t;
 
@@ -135,39 +125,27 @@ static int point_put(const tdm_profile_point_t *p, tdm_profile_table_t *t, scrat
         !isfinite(p->spread) || p->spread < 1.0f)
         return 0;
     if (p->kind == TDM_PROFILE_LIN) {
-        uint32_t i = index_of(t->lin_at, TDM_PROFILE_LIN_CNT, p->chunk);
+        uint32_t i = tdm_profile_index(t->lin_at, TDM_PROFILE_LIN_CNT, p->chunk);
         if (i == TDM_PROFILE_LIN_CNT) return 0;
         s->lin_ns[i] = p->ns;
         s->has_lin[i] = 1;
         return 1;
     }
     uint32_t v = p->kind - TDM_PROFILE_FUSED;
-    uint32_t c = index_of(t->chunk_at, C, p->chunk), h = index_of(t->depth_at, H, p->depth);
-    uint32_t b = index_of(t->batch_at, B, p->batch), k = index_of(t->kv_at, K, p->kv);
+    uint32_t c = tdm_profile_index(t->chunk_at, C, p->chunk),
+             h = tdm_profile_index(t->depth_at, H, p->depth);
+    uint32_t b = tdm_profile_index(t->batch_at, B, p->batch),
+             k = tdm_profile_index(t->kv_at, K, p->kv);
     if (c == C || h == H || b == B || k == K) return 0;
     uint32_t cell = ((k * B + b) * H + h) * C + c;
     s->ratio[v][cell] = 1.0f;
     s->att_ns[v][cell] = p->ns;
-    s->doubt[v][cell] = DOUBT / sqrtf((float)p->cnt);
+    s->point[v][cell] = p;
     tdm_profile_box_t *box = &t->box[v];
     box->chunk = fmaxf(box->chunk, (float)p->chunk);
     box->depth = fmaxf(box->depth, (float)p->depth);
     box->batch = fmaxf(box->batch, (float)p->batch);
     box->kv = fmaxf(box->kv, (float)p->kv);
-    return 1;
-}
-
-/* law puts the points' own law in the place of the guess; 0: there are too
-   few. */
-static int law(tdm_profile_table_t *t, const tdm_profile_set_t *set) {
-    tdm_profile_fit_t fit;
-    if (!tdm_profile_fit_points(set, TDM_PROFILE_FUSED, &fit)) return 0;
-    for (uint32_t i = 0; i < CELL_CNT; i++) {
-        uint32_t c = i % C, h = i / C % H, b = i / (C * H) % B, k = i / (C * H * B);
-        t->att_ns[0][k][b][h][c] = (float)tdm_profile_fit_ns(
-            &fit, (double)t->chunk_at[c], c ? (double)t->depth_at[h] : 0.0, (double)t->batch_at[b],
-            (double)t->kv_at[k]);
-    }
     return 1;
 }
 
@@ -193,55 +171,47 @@ static void fill_lin(tdm_profile_table_t *t, const scratch_t *s) {
     lin_monotone(t);
 }
 
-/* lin_of gives what so many tokens cost apart from attention. */
-static float lin_of(const tdm_profile_table_t *t, float tok) {
-    uint32_t i = 0;
-    while (i + 2u < TDM_PROFILE_LIN_CNT && tok >= t->lin_at[i + 1u]) i++;
-    float f = (tok - t->lin_at[i]) / (t->lin_at[i + 1u] - t->lin_at[i]);
-    return t->lin_ns[i] + (t->lin_ns[i + 1u] - t->lin_ns[i]) * f;
-}
-
-/* steady takes the noise off points: a point is what it says beyond the law
-   and the doubt in its iteration's time.  Without this the running maximum
-   would lift every larger cell to the worst disturbance below it. */
+/* steady takes the noise off the points of a variant.  Without this the
+   running maximum would lift every larger cell to the worst disturbance
+   below it. */
 static void steady(const tdm_profile_table_t *t, scratch_t *s, uint32_t v) {
     const float *cell = &t->att_ns[v][0][0][0][0];
     for (uint32_t i = 0; i < CELL_CNT; i++) {
-        if (!(s->ratio[v][i] > 0.0f)) continue;
+        if (!s->point[v][i]) continue;
         float tok = t->chunk_at[i % C] + t->batch_at[i / (C * H) % B];
-        float slack = s->doubt[v][i] * (lin_of(t, tok) + cell[i]);
-        float off = s->att_ns[v][i] - cell[i];
-        s->att_ns[v][i] = cell[i] + copysignf(fmaxf(fabsf(off) - slack, 0.0f), off);
+        float whole = tdm_profile_lin_ns(t, tok) + cell[i];
+        s->att_ns[v][i] = tdm_profile_steady(s->point[v][i], cell[i], whole, 0);
     }
 }
 
-/* fill_variant: points stand, the rest is the base times the nearest
-   ratio.  A ratio to a law is bounded before it spreads: where attention is
-   a small part of an iteration its time is mostly noise, and the same noise
-   would be multiplied into cells where it is the larger part. */
-static void fill_variant(tdm_profile_table_t *t, scratch_t *s, uint32_t v, float bound) {
-    float *cell = &t->att_ns[v][0][0][0][0], *ratio = s->ratio[v];
-    for (uint32_t i = 0; i < CELL_CNT; i++) {
-        s->is_point[i] = ratio[i] > 0.0f;
-        if (!s->is_point[i]) continue;
-        ratio[i] = fminf(fmaxf(ratio_of(s->att_ns[v][i], cell[i]), 1.0f / bound), bound);
-    }
+/* lift gives what is no point the guess times the nearest ratio. */
+static void lift(float *cell, scratch_t *s, uint32_t v) {
+    float *ratio = s->ratio[v];
+    for (uint32_t i = 0; i < CELL_CNT; i++)
+        if (ratio[i] > 0.0f)
+            ratio[i] =
+                fminf(fmaxf(ratio_of(s->att_ns[v][i], cell[i]), 1.0f / RATIO_MAX), RATIO_MAX);
     spread_ratio(ratio, s->queue, CELL_CNT, axis_step, axis_cnt, 4);
     for (uint32_t i = 0; i < CELL_CNT; i++)
-        if (s->is_point[i])
-            cell[i] = s->att_ns[v][i];
-        else if (ratio[i] > 0.0f)
-            cell[i] *= ratio[i];
-    make_monotone(cell);
+        if (ratio[i] > 0.0f) cell[i] *= ratio[i];
 }
 
+/* fill: what the points say of each kind alone and of both (parts.h) takes the
+   place of the guess; a variant that no point compares is as fused.  Points
+   stand, and no ratio goes on from them then: where attention is a small part
+   of an iteration it is mostly noise, and would be multiplied into cells
+   where it is the larger part. */
 static void fill(tdm_profile_table_t *t, scratch_t *s, const tdm_profile_set_t *set) {
-    int has_law = law(t, set);
     fill_lin(t, s);
+    int has_parts = tdm_profile_parts_find(set, t, &s->parts);
     for (uint32_t v = 0; v < TDM_PROFILE_VARIANT_CNT; v++) {
-        if (v > 0 && has_law) memcpy(t->att_ns[v], t->att_ns[0], sizeof t->att_ns[v]);
-        if (has_law && !set->is_model) steady(t, s, v);
-        fill_variant(t, s, v, !has_law ? RATIO_MAX : v == 0 ? LAW_RATIO : VARIANT_RATIO);
+        float *cell = &t->att_ns[v][0][0][0][0];
+        if (has_parts) tdm_profile_parts_put(&s->parts, v, t);
+        if (has_parts && !set->is_model) steady(t, s, v);
+        if (!has_parts) lift(cell, s, v);
+        for (uint32_t i = 0; i < CELL_CNT; i++)
+            if (s->point[v][i]) cell[i] = s->att_ns[v][i];
+        make_monotone(cell);
     }
 }
 

@@ -9,13 +9,13 @@
                               +--> fill --> make monotone --> table
      rows (guess, all shapes)-+
 
-   Fill: an entry nobody measured is the guess times the ratio of measured
-   to guessed time at the nearest measured entry, nearest in steps along
-   the axes.  So the guess gives the shape of the curve and the points its
-   height.  Where fused has enough points, their own law (fit.h) takes the
-   place of the guess, and the finished fused table that of the other
-   variants: a few points tell by how much they differ, beyond what few
-   samples may be off.  lin is straight between its points.
+   Fill: where there are points of prefill alone and of decodes alone, what
+   they say and how far both overlap (parts.h) is the base of every variant,
+   and points stand in it, beyond what few samples may be off.  With too few
+   for that an entry is the guess times the ratio of measured to guessed time
+   at the nearest measured entry, nearest in steps along the axes: so the
+   guess gives the shape of the curve and the points its height.  lin is
+   straight between its points.
    Monotone: an entry is at least its neighbour with less work; noise in a point can then never make
    more work look cheaper.  The box of a variant is what its points span; beyond it the scheduler
    knows that it extrapolates.

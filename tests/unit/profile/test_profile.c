@@ -235,6 +235,43 @@ static void enough_points_give_their_own_law(void **state) {
     }
 }
 
+/* Fused hides three quarters of the smaller part, serial nothing, and nobody
+   compared streams: shapes far from every point with both are told by what
+   each kind costs alone. */
+static void what_both_save_is_read_off_the_points(void **state) {
+    (void)state;
+    static const uint32_t chunk[] = {64, 512, 2048}, each[] = {1024, 4096, 16384};
+    static tdm_profile_point_t point[64];
+    tdm_profile_set_t s = {.point = point, .split_max = 1};
+    point[s.point_cnt++] = (tdm_profile_point_t){TDM_PROFILE_LIN, 64, 0, 0, 0, 5, 4e4f, 1.01f};
+    point[s.point_cnt++] = (tdm_profile_point_t){TDM_PROFILE_LIN, 2048, 0, 0, 0, 5, 4e5f, 1.01f};
+    for (uint32_t i = 0; i < 36; i++) {
+        uint32_t c = i < 27 || i >= 33 ? chunk[i % 3] : 0, b = i < 27 ? 4u << (i / 9 * 2) : 16;
+        uint32_t kv = b * each[i / 3 % 3], kind = TDM_PROFILE_FUSED;
+        if (i >= 27 && i < 30) kv = 16 * each[i % 3];
+        if (i >= 30 && i < 33) b = 64, kv = 64 * each[i % 3];
+        if (i >= 33) b = kv = 0;
+        if (i < 27 && i % 2) kind = TDM_PROFILE_SERIAL;
+        double prefill = 0.9 * (double)load_of(c, 1024, 0, 0).pair_cnt, decode = 30.0 * kv;
+        double both = fmax(prefill, decode) + 0.25 * fmin(prefill, decode);
+        double ns = kind == TDM_PROFILE_SERIAL ? prefill + decode : both;
+        point[s.point_cnt++] =
+            (tdm_profile_point_t){kind, c, c ? 1024 : 0, b, kv, 5, (float)ns, 1.01f};
+    }
+    tdm_profile_t rows = rows_of(1e6, 4e4, 7.0, 400.0);
+    assert_int_equal(tdm_profile_build(&s, &rows, &table, NULL), TDM_OK);
+    assert_true(tdm_profile_is_monotone(&table));
+    tdm_load_t at = load_of(2048, 4096, 32, 262144);
+    double prefill = 0.9 * (double)at.pair_cnt, decode = 30.0 * 262144;
+    double fused = tdm_table_attention_ns(&table, 0, &at),
+           want = fmax(prefill, decode) + 0.25 * fmin(prefill, decode);
+    double serial = tdm_table_attention_ns(&table, 2, &at);
+    if (fabs(fused / want - 1.0) > 0.05) fail_msg("fused %g for %g", fused, want);
+    if (fabs(serial / (prefill + decode) - 1.0) > 0.05)
+        fail_msg("serial %g for %g", serial, prefill + decode);
+    assert_true(fabs(tdm_table_attention_ns(&table, 1, &at) / fused - 1.0) < 0.05);
+}
+
 /* One point of a law was disturbed: it must not lift every larger cell; but
    where points agree that the law is wrong, they are believed. */
 static void a_disturbed_point_does_not_lift_the_table(void **state) {
@@ -244,8 +281,10 @@ static void a_disturbed_point_does_not_lift_the_table(void **state) {
     static const uint32_t chunk[] = {16, 64, 256, 512}, batch[] = {1, 4, 16, 64};
     point[s.point_cnt++] = (tdm_profile_point_t){TDM_PROFILE_LIN, 1, 0, 0, 0, 3, 2e7f, 1.1f};
     point[s.point_cnt++] = (tdm_profile_point_t){TDM_PROFILE_LIN, 512, 0, 0, 0, 3, 2e9f, 1.1f};
-    for (uint32_t i = 0; i < 16; i++) {
-        uint32_t c = chunk[i % 4], b = batch[i / 4];
+    for (uint32_t i = 0; i < 24; i++) {
+        uint32_t c = i < 20 ? chunk[i % 4] : 0, b = i < 16   ? batch[i / 4]
+                                                    : i < 20 ? 0
+                                                             : batch[i % 4];
         point[s.point_cnt++] = (tdm_profile_point_t){TDM_PROFILE_FUSED,          c,   0, b, 0, 3,
                                                      (float)(2e5 * c + 1e6 * b), 1.1f};
     }
@@ -369,6 +408,7 @@ int main(void) {
         cmocka_unit_test(points_lift_the_guess_around_them_and_noise_is_straightened),
         cmocka_unit_test(what_was_not_measured_is_outside),
         cmocka_unit_test(enough_points_give_their_own_law),
+        cmocka_unit_test(what_both_save_is_read_off_the_points),
         cmocka_unit_test(a_disturbed_point_does_not_lift_the_table),
         cmocka_unit_test(noise_is_found_from_the_spread_of_points),
         cmocka_unit_test(what_is_written_reads_back_in_both_forms),
