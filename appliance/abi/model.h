@@ -52,6 +52,8 @@ typedef struct tdm_layer_weights {
     const tdm_bf16_t *w_gate; /* [ffn, hidden] */
     const tdm_bf16_t *w_up;   /* [ffn, hidden] */
     const tdm_bf16_t *w_down; /* [hidden, ffn] */
+    const float *k_scale;     /* [nhead_kv] of an fp8 KV cache; NULL: the checkpoint has none */
+    const float *v_scale;     /* [nhead_kv] likewise */
 } tdm_layer_weights_t;
 
 typedef struct tdm_weights {

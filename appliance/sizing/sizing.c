@@ -101,7 +101,8 @@ static tdm_status_t pick_backend(const tdm_config_t *c, const tdm_machine_t *mac
 }
 
 static uint32_t pick_kv_dtype(const tdm_config_t *c, uint32_t backend) {
-    enum { AUTO, F32, BF16 };
+    enum { AUTO, F32, BF16, FP8 };
+    if (c->exec_kv_dtype == FP8) return TDM_KV_E4M3;
     if (c->exec_kv_dtype == F32) return TDM_KV_F32;
     if (c->exec_kv_dtype == BF16) return TDM_KV_BF16;
     return backend == TDM_EXEC_BACKEND_CUDA ? TDM_KV_BF16 : TDM_KV_F32;
@@ -137,7 +138,7 @@ tdm_status_t tdm_sizing_make(const tdm_config_t *c, const tdm_shape_t *shape,
         return tdm_error_set(err, TDM_ERR_LIMIT, "api.context: %u exceeds the model's %u", context,
                              shape->context);
     context = TDM_MIN(context, (uint32_t)TDM_CONTEXT_MAX);
-    uint64_t elem_sz = kv_dtype == TDM_KV_F32 ? 4 : 2;
+    uint64_t elem_sz = tdm_kv_dtype_sz(kv_dtype);
     uint64_t page_sz = UINT64_C(2) * TDM_KV_PAGE_TOKENS * shape->layer_cnt * shape->nhead_kv *
                        shape->head_dim * elem_sz;
     uint64_t request_pages = tdm_ceil_div(context, TDM_KV_PAGE_TOKENS);

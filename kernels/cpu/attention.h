@@ -4,7 +4,7 @@
 
 /* tdm_cpu_attn is attention on SM threads: each SM draws tickets
    (kernels/ticket) and runs prefill and decode items of a
-   tdm_attn_plan_t in float32 over float32 or bf16 KV pages.
+   tdm_attn_plan_t in float32 over float32, bf16 or fp8 KV pages.
 
    Routes, all with the same bits:
      FUSED         every SM draws both kinds, in proportion to what is left

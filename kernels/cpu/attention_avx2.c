@@ -67,6 +67,22 @@ INLINE vec_t vec_bf16(const uint16_t *p) {
     return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
 }
 
+/* The exponent's bias is moved by an addition; a subnormal first gets the
+   smallest normal exponent, whose value is then taken off again. */
+INLINE vec_t vec_fp8(const uint8_t *p) {
+    __m256i code = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p));
+    __m256i bits = _mm256_slli_epi32(_mm256_and_si256(code, _mm256_set1_epi32(0x7f)), 20);
+    __m256i sign = _mm256_slli_epi32(_mm256_and_si256(code, _mm256_set1_epi32(0x80)), 24);
+    __m256 normal = _mm256_castsi256_ps(_mm256_add_epi32(bits, _mm256_set1_epi32(120 << 23)));
+    __m256 small = _mm256_castsi256_ps(_mm256_add_epi32(bits, _mm256_set1_epi32(121 << 23)));
+    small = _mm256_sub_ps(small, vec_set1(0x1p-6f));
+    __m256i is_small = _mm256_cmpgt_epi32(_mm256_set1_epi32(1 << 23), bits);
+    __m256i is_nan = _mm256_cmpeq_epi32(bits, _mm256_set1_epi32(0x7f << 20));
+    __m256 y = _mm256_blendv_ps(normal, small, _mm256_castsi256_ps(is_small));
+    return _mm256_castsi256_ps(
+        _mm256_or_si256(_mm256_or_si256(_mm256_castps_si256(y), sign), is_nan));
+}
+
 INLINE vec_t vec_tree(const vec_t *a) {
     vec_t x = _mm256_hadd_ps(_mm256_hadd_ps(a[0], a[1]), _mm256_hadd_ps(a[2], a[3]));
     vec_t y = _mm256_hadd_ps(_mm256_hadd_ps(a[4], a[5]), _mm256_hadd_ps(a[6], a[7]));

@@ -62,6 +62,22 @@ INLINE vec_t vec_bf16(const uint16_t *p) {
     return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
 }
 
+/* The exponent's bias is moved by an addition; a subnormal first gets the
+   smallest normal exponent, whose value is then taken off again. */
+INLINE vec_t vec_fp8(const uint8_t *p) {
+    __m512i code = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));
+    __m512i bits = _mm512_slli_epi32(_mm512_and_si512(code, _mm512_set1_epi32(0x7f)), 20);
+    __m512i sign = _mm512_slli_epi32(_mm512_and_si512(code, _mm512_set1_epi32(0x80)), 24);
+    __mmask16 is_small = _mm512_cmplt_epi32_mask(bits, _mm512_set1_epi32(1 << 23));
+    __mmask16 is_nan = _mm512_cmpeq_epi32_mask(bits, _mm512_set1_epi32(0x7f << 20));
+    __m512i y = _mm512_add_epi32(bits, _mm512_set1_epi32(120 << 23));
+    __m512 small = _mm512_castsi512_ps(_mm512_add_epi32(bits, _mm512_set1_epi32(121 << 23)));
+    small = _mm512_sub_ps(small, vec_set1(0x1p-6f));
+    y = _mm512_mask_mov_epi32(y, is_small, _mm512_castps_si512(small));
+    y = _mm512_mask_mov_epi32(y, is_nan, _mm512_set1_epi32(0x7fc00000));
+    return _mm512_castsi512_ps(_mm512_or_si512(y, sign));
+}
+
 /* Adds neighbours: of lanes within 128 bits, then of 128-bit quarters. */
 INLINE vec_t pair_lanes(vec_t a, vec_t b) {
     return vec_add(_mm512_shuffle_ps(a, b, 0x88), _mm512_shuffle_ps(a, b, 0xdd));

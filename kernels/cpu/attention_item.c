@@ -23,6 +23,8 @@ static void tile_load(const tdm_cpu_attn_t *a, tdm_attn_tile_t *t, const tdm_att
     t->kv_first = kv_first > 0 ? (uint32_t)kv_first : 0;
     t->kv_cnt = kv_first > 0 ? t->kv_first + item->tok_cnt - 1 : 0;
     t->head_kv = item->head_kv;
+    t->k_scale = l->k_scale ? l->k_scale[item->head_kv] : 1.0f;
+    t->v_scale = l->v_scale ? l->v_scale[item->head_kv] : 1.0f;
     t->k_pool = l->k_pool;
     t->v_pool = l->v_pool;
     t->page = l->page_table + (uint64_t)seq->slot * l->table_stride;

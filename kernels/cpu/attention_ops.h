@@ -29,6 +29,8 @@ typedef struct tdm_attn_tile {
     uint32_t kv_first; /* keys that the first token sees */
     uint32_t kv_cnt;   /* keys that the last token sees */
     uint32_t head_kv;
+    float k_scale; /* of TDM_KV_E4M3: a key is its code times this */
+    float v_scale;
     const tdm_kv_layout_t *kv;
     const void *k_pool;
     const void *v_pool;

@@ -3,6 +3,7 @@
    which it lowers to whatever the baseline has (SSE2, NEON). */
 #include <string.h>
 
+#include "appliance/abi/fp8.h"
 #include "kernels/cpu/attention_exp2_private.h"
 #include "kernels/cpu/attention_ops.h"
 
@@ -71,6 +72,11 @@ INLINE vec_t vec_exp2(vec_t x) {
 
 INLINE vec_t vec_bf16(const uint16_t *p) {
     return (vec_t)((veci_t){p[0], p[1], p[2], p[3]} << 16);
+}
+
+INLINE vec_t vec_fp8(const uint8_t *p) {
+    return (vec_t){tdm_f32_from_fp8(p[0]), tdm_f32_from_fp8(p[1]), tdm_f32_from_fp8(p[2]),
+                   tdm_f32_from_fp8(p[3])};
 }
 
 INLINE vec_t pair(vec_t a, vec_t b) {

@@ -12,6 +12,7 @@
      vec_sum vec_top    the sum and the maximum of a vector, fixed order
      vec_exp2(x)        exp2 of x <= 0, from exp2_poly below
      vec_bf16(p)        W bf16 at p as floats
+     vec_fp8(p)         W e4m3 at p as floats, exactly
      vec_tree(acc)      acc[W] -> the vector of their W sums, one fixed tree
 
    Fixed order of a row, whatever shares its tile:
@@ -26,6 +27,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "appliance/abi/fp8.h"
 #include "kernels/cpu/attention_ops.h"
 
 #define BLOCK  TDM_KV_PAGE_TOKENS
@@ -185,14 +187,24 @@ INLINE void output(float *o, const float *p, const float *v, uint32_t n, uint32_
     }
 }
 
-/* widen copies n rows of a KV block to float32 rows of `stride`. */
-static void widen(float *to, const void *pool, const tdm_kv_layout_t *kv, uint64_t off, uint32_t n,
-                  uint32_t stride) {
+/* widen_fp8 makes one row of codes floats of the head's scale. */
+INLINE void widen_fp8(float *to, const uint8_t *code, uint32_t dim, float scale) {
+    uint32_t d = 0;
+    for (; d + W <= dim; d += W) vec_store(to + d, vec_mul(vec_fp8(code + d), vec_set1(scale)));
+    for (; d < dim; d++) to[d] = tdm_f32_from_fp8(code[d]) * scale;
+}
+
+/* widen copies n rows of a KV block to float32 rows of `stride`; scale is of
+   TDM_KV_E4M3. */
+static void widen(float *to, const void *pool, const tdm_kv_layout_t *kv, float scale, uint64_t off,
+                  uint32_t n, uint32_t stride) {
     const uint32_t dim = kv->head_dim;
     for (uint32_t i = 0; i < n; i++) {
         float *row = to + i * stride;
         if (kv->dtype == TDM_KV_F32) {
             memcpy(row, (const float *)pool + off + (uint64_t)i * dim, dim * sizeof(float));
+        } else if (kv->dtype == TDM_KV_E4M3) {
+            widen_fp8(row, (const uint8_t *)pool + off + (uint64_t)i * dim, dim, scale);
         } else {
             const uint16_t *src = (const uint16_t *)pool + off + (uint64_t)i * dim;
             uint32_t d = 0;
@@ -208,12 +220,12 @@ static void widen(float *to, const void *pool, const tdm_kv_layout_t *kv, uint64
 
 /* block_of gives n float32 rows of a KV block: in place where the pool
    has that form, a copy otherwise. */
-INLINE const float *block_of(const tdm_attn_tile_t *t, const void *pool, float *copy, uint64_t off,
-                             uint32_t n) {
+INLINE const float *block_of(const tdm_attn_tile_t *t, const void *pool, float scale, float *copy,
+                             uint64_t off, uint32_t n) {
     if (t->kv->dtype == TDM_KV_F32 && t->kv->head_dim == t->stride) {
         return (const float *)pool + off;
     }
-    widen(copy, pool, t->kv, off, n, t->stride);
+    widen(copy, pool, t->kv, scale, off, n, t->stride);
     return copy;
 }
 
@@ -232,8 +244,8 @@ INLINE void block_run(const tdm_attn_tile_t *t, uint32_t begin, tdm_attn_rows_t 
     const uint32_t stride = vec_cnt * W;
     uint32_t n = TDM_MIN(t->kv_cnt - begin, BLOCK);
     uint64_t off = tdm_kv_offset(t->kv, t->page[begin / BLOCK], t->head_kv, 0);
-    const float *k = block_of(t, t->k_pool, t->k_copy, off, n);
-    const float *v = block_of(t, t->v_pool, t->v_copy, off, n);
+    const float *k = block_of(t, t->k_pool, t->k_scale, t->k_copy, off, n);
+    const float *v = block_of(t, t->v_pool, t->v_scale, t->v_copy, off, n);
     ahead_t ahead = ahead_of(t, begin + BLOCK);
     score(t, k, n, vec_cnt, ahead);
     uint32_t n_first = TDM_MIN(t->kv_first - begin, BLOCK);

@@ -4,8 +4,10 @@
 #include "appliance/base/size.h"
 #include "kernels/cpu/cpu_private.h"
 #include "kernels/cpu/isa.h"
+#include "kernels/cpu/peek.h"
 #include "kernels/cpu/rope.h"
 #include "kernels/engine/check.h"
+#include "kernels/engine/kvscale.h"
 
 #include <string.h>
 #include <unistd.h>
@@ -112,6 +114,8 @@ static tdm_status_t lay_out(const tdm_shape_t *s, const tdm_backend_config_t *c,
     m->panel = take_floats(&end, c->sm_cnt, panel_stride(s));
     m->item = take_floats(&end, c->sm_cnt, (uint64_t)2 * CPU_ITEM_ROWS * CPU_ITEM_OUTS);
     m->sampler = take_bytes(&end, c->sm_cnt * m->sampler_sz);
+    if (c->kv_dtype == TDM_KV_E4M3)
+        m->kv_scale = take_floats(&end, (uint64_t)4 * s->layer_cnt, s->nhead_kv);
     if (!tdm_kv_pool_sz(&p->attn.kv, &m->kv_pool_sz) ||
         !tdm_size_mul(m->kv_pool_sz, (uint64_t)2 * s->layer_cnt, &kv_sz) ||
         kv_sz > UINT64_C(1) << 46)
@@ -189,6 +193,20 @@ static void carve(tdm_cpu_t *cpu, uint8_t *base, const cpu_memory_t *m) {
     cpu->kv_pool_sz = m->kv_pool_sz;
 }
 
+/* fill_kv_scale: the scales and their inverses, rounded once. */
+static void fill_kv_scale(tdm_cpu_t *cpu, float *at) {
+    const tdm_shape_t *s = &cpu->weights->shape;
+    uint32_t n = s->nhead_kv;
+    cpu->kv_scale = at;
+    for (uint32_t layer = 0; layer < s->layer_cnt; layer++, at += 4 * n) {
+        tdm_kv_scale(cpu->weights, 0, layer, at, at + 2 * n);
+        for (uint32_t h = 0; h < n; h++) {
+            at[n + h] = 1.0f / at[h];
+            at[3 * n + h] = 1.0f / at[2 * n + h];
+        }
+    }
+}
+
 static uint32_t spin_us(uint32_t sm_cnt) {
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     return cores > 0 && sm_cnt > (uint64_t)cores ? SPIN_CROWDED_US : SPIN_US;
@@ -205,6 +223,7 @@ static tdm_status_t start(tdm_cpu_t *cpu, uint8_t *base, const cpu_memory_t *m, 
     cpu->linear = tdm_linear_for(parts->isa);
     cpu->kv_layout = parts->attn.kv;
     tdm_rope_table(s, c->context_max, cpu->rope);
+    if (c->kv_dtype == TDM_KV_E4M3) fill_kv_scale(cpu, (float *)(void *)(base + m->kv_scale));
     for (uint32_t i = 0; i < c->sm_cnt; i++)
         (void)tdm_sampler_init(cpu->sampler + i * m->sampler_sz, s->vocab);
     parts->engine.ctx = cpu;
@@ -247,4 +266,9 @@ tdm_status_t tdm_backend_cpu_create(const tdm_weights_t *weights,
     }
     *out = &cpu->base;
     return TDM_OK;
+}
+
+const float *tdm_cpu_logits(const tdm_backend_t *b, uint32_t i) {
+    const tdm_cpu_t *cpu = (const tdm_cpu_t *)(const void *)b;
+    return cpu->logits + (uint64_t)i * cpu->weights->shape.vocab;
 }

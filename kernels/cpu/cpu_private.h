@@ -47,6 +47,7 @@ typedef struct cpu_memory {
     uint64_t panel;    /* per SM: panel_stride floats */
     uint64_t item;     /* per SM: two tiles of CPU_ITEM_ROWS x CPU_ITEM_OUTS */
     uint64_t sampler;  /* per SM: sampler_sz bytes */
+    uint64_t kv_scale; /* [layer][K, V][scale, its inverse][nhead_kv]; nothing unless fp8 */
     uint64_t kv;       /* [layer][K, V] pools of kv_pool_sz bytes */
     uint64_t end;
     uint64_t sampler_sz;
@@ -65,6 +66,7 @@ typedef struct tdm_cpu {
     tdm_kv_layout_t kv_layout;
 
     float *residual, *xp, *q, *k, *v, *att, *hidden, *logits, *rope, *panel, *item;
+    float *kv_scale; /* NULL unless fp8 */
     uint8_t *sampler, *kv;
     uint64_t xp_stride, hidden_stride, panel_stride, sampler_sz, kv_pool_sz;
 

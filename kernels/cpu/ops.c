@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The CPU's op table (kernels/engine/ops.h). */
+#include "appliance/abi/fp8.h"
 #include "kernels/cpu/cpu_private.h"
 #include "kernels/cpu/norm.h"
 #include "kernels/cpu/rope.h"
@@ -75,14 +76,27 @@ static uint8_t *kv_pool(const tdm_cpu_t *cpu, uint32_t layer, uint32_t is_v) {
     return cpu->kv + ((uint64_t)layer * 2 + is_v) * cpu->kv_pool_sz;
 }
 
-/* append stores one row's heads at its position of the pool. */
-static void append(const tdm_cpu_t *cpu, uint8_t *pool, const float *x, uint32_t page,
-                   uint32_t token) {
+/* kv_scale gives [nhead_kv] scales of a pool, their inverses behind them;
+   NULL unless fp8. */
+static const float *kv_scale(const tdm_cpu_t *cpu, uint32_t layer, uint32_t is_v) {
+    uint64_t at = ((uint64_t)layer * 2 + is_v) * 2 * cpu->kv_layout.nhead_kv;
+    return cpu->kv_scale ? cpu->kv_scale + at : NULL;
+}
+
+/* append stores one row's heads at its position of a layer's K or V pool. */
+static void append(const tdm_cpu_t *cpu, uint32_t layer, uint32_t is_v, const float *x,
+                   uint32_t page, uint32_t token) {
     const tdm_kv_layout_t *l = &cpu->kv_layout;
+    uint8_t *pool = kv_pool(cpu, layer, is_v);
+    const float *scale = kv_scale(cpu, layer, is_v);
     for (uint32_t h = 0; h < l->nhead_kv; h++, x += l->head_dim) {
         void *to = pool + tdm_kv_offset(l, page, h, token) * tdm_kv_elem_sz(l);
         if (l->dtype == TDM_KV_BF16) {
             tdm_cpu_narrow(x, l->head_dim, (tdm_bf16_t *)to);
+        } else if (l->dtype == TDM_KV_E4M3) {
+            float inverse = scale[l->nhead_kv + h];
+            for (uint32_t d = 0; d < l->head_dim; d++)
+                ((uint8_t *)to)[d] = tdm_fp8_from_f32(x[d] * inverse);
         } else {
             memcpy(to, x, l->head_dim * sizeof *x);
         }
@@ -103,8 +117,8 @@ static void rope_append_rows(void *ctx, uint64_t begin, uint64_t end, uint32_t s
         tdm_rope_turn(k, s->nhead_kv, s->head_dim, turn);
         uint32_t page = w->it->page_table[(uint64_t)row->slot * w->it->table_stride +
                                           row->pos / TDM_KV_PAGE_TOKENS];
-        append(cpu, kv_pool(cpu, w->layer, 0), k, page, row->pos % TDM_KV_PAGE_TOKENS);
-        append(cpu, kv_pool(cpu, w->layer, 1), v, page, row->pos % TDM_KV_PAGE_TOKENS);
+        append(cpu, w->layer, 0, k, page, row->pos % TDM_KV_PAGE_TOKENS);
+        append(cpu, w->layer, 1, v, page, row->pos % TDM_KV_PAGE_TOKENS);
     }
 }
 
@@ -124,7 +138,9 @@ static void op_attention(void *ctx, const tdm_engine_iter_t *it, uint32_t layer,
                                 .v_pool = kv_pool(cpu, layer, 1),
                                 .page_table = it->page_table,
                                 .table_stride = it->table_stride,
-                                .scale = 1.0f / sqrtf((float)cpu->weights->shape.head_dim)};
+                                .scale = 1.0f / sqrtf((float)cpu->weights->shape.head_dim),
+                                .k_scale = kv_scale(cpu, layer, 0),
+                                .v_scale = kv_scale(cpu, layer, 1)};
     tdm_cpu_attn_run(cpu->attn, &launch, stats);
 }
 

@@ -71,7 +71,7 @@ typedef struct tdm_kv_layout {
 
 /* tdm_kv_elem_sz: bytes of one element. */
 static inline uint64_t tdm_kv_elem_sz(const tdm_kv_layout_t *l) {
-    return l->dtype == TDM_KV_F32 ? 4u : l->dtype == TDM_KV_BF16 ? 2u : 1u;
+    return tdm_kv_dtype_sz(l->dtype);
 }
 
 /* tdm_kv_offset gives the element offset of row `token` (in [0,

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/ref/e4m3.h"
+
 static double from_bf16(tdm_bf16_t v) {
     uint32_t bits = (uint32_t)v << 16;
     float f;
@@ -20,6 +22,11 @@ static double through_bf16(double v) {
     if (rest > 0x8000 || (rest == 0x8000 && (keep & 0x10000))) keep += 0x10000;
     memcpy(&f, &keep, sizeof f);
     return (double)f;
+}
+
+static double through_fp8(double v, float scale) {
+    return (double)tdm_e4m3_to_float(tdm_e4m3_from_float((float)(v / (double)scale))) *
+           (double)scale;
 }
 
 static void linear(const double *x, const tdm_bf16_t *w, uint32_t in, uint32_t out, double *y) {
@@ -130,6 +137,10 @@ static void layer_run(const tdm_shape_t *s, const tdm_layer_weights_t *l, tdm_kv
         for (uint32_t i = 0; kv_dtype == TDM_KV_BF16 && i < kv_width; i++) {
             k[i] = through_bf16(k[i]);
             v[i] = through_bf16(v[i]);
+        }
+        for (uint32_t i = 0; kv_dtype == TDM_KV_E4M3 && i < kv_width; i++) {
+            k[i] = through_fp8(k[i], l->k_scale[i / s->head_dim]);
+            v[i] = through_fp8(v[i], l->v_scale[i / s->head_dim]);
         }
     }
     for (uint32_t t = 0; t < cnt; t++) {

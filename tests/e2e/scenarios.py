@@ -70,7 +70,8 @@ def streams_do_not_mix():
 
 
 def a_prompt_again_is_computed_once():
-    """Cache on or off, hit or miss: the same tokens; a key's pages are its own."""
+    """Cache on or off, hit or miss, before and after an executor died: the same
+    tokens, over fp8 pages too; a key's pages are its own."""
     prompt, other = "tell me once more " * 24, "something else " * 9
     keys = {"ann": "key of ann", "bob": "key of bob"}
     admin = {"authorization": "Bearer " + keys["ann"]}
@@ -93,27 +94,28 @@ def a_prompt_again_is_computed_once():
         with open(path, "w", encoding="ascii") as f:
             for who, key in keys.items():
                 f.write(f"{who} {hashlib.sha256(key.encode()).hexdigest()}\n")
-        with_keys = {**NO_PORT, "api.keys_file": path, "model.name": model}
-        with Appliance(BIN, {**with_keys, "sched.prefix_cache": 0}) as a:
-            a.headers = admin
-            want, cached = ask(a, "ann", prompt)
-            assert cached == 0 and ask(a, "ann", prompt) == (want, 0)
-            assert a.total("tandem_prefix_lookups_total") == 0
-        with Appliance(BIN, with_keys) as a:
-            a.headers = admin
-            assert ask(a, "ann", prompt) == (want, 0)
-            again, cached = ask(a, "ann", prompt)
-            assert again == want and cached >= 3 * 64 and cached % 64 == 0, cached
-            assert ask(a, "bob", prompt) == (want, 0)  # never another key's pages
-            assert ask(a, "bob", prompt) == (want, cached)
-            assert ask(a, "ann", prompt + other)[1] == cached // 64 * 64
-            a.until(lambda: a.total("tandem_prefix_lookups_total", 'result="hit"') == 3)
-            assert a.total("tandem_prefix_saved_tokens_total") == 3 * cached
-            assert a.total("tandem_tokens_total", 'kind="cached"') == 3 * cached
-            os.kill(a.executor_pid(), signal.SIGKILL)  # with it go the contents
-            a.until(lambda: a.total("tandem_executor_epoch") >= 2 and a.get("/ready")[0] == 200, 30)
-            assert ask(a, "ann", prompt) == (want, 0)
-            a.until(lambda: a.total("tandem_prefix_lost_pages_total", 'cause="flushed"') > 0)
+        for pages in ("auto", "fp8"):
+            with_keys = {**NO_PORT, "api.keys_file": path, "model.name": model, "exec.kv_dtype": pages}
+            with Appliance(BIN, {**with_keys, "sched.prefix_cache": 0}) as a:
+                a.headers = admin
+                want, cached = ask(a, "ann", prompt)
+                assert cached == 0 and ask(a, "ann", prompt) == (want, 0)
+                assert a.total("tandem_prefix_lookups_total") == 0
+            with Appliance(BIN, with_keys) as a:
+                a.headers = admin
+                assert ask(a, "ann", prompt) == (want, 0)
+                again, cached = ask(a, "ann", prompt)
+                assert again == want and cached >= 3 * 64 and cached % 64 == 0, cached
+                assert ask(a, "bob", prompt) == (want, 0)  # never another key's pages
+                assert ask(a, "bob", prompt) == (want, cached)
+                assert ask(a, "ann", prompt + other)[1] == cached // 64 * 64
+                a.until(lambda: a.total("tandem_prefix_lookups_total", 'result="hit"') == 3)
+                assert a.total("tandem_prefix_saved_tokens_total") == 3 * cached
+                assert a.total("tandem_tokens_total", 'kind="cached"') == 3 * cached
+                os.kill(a.executor_pid(), signal.SIGKILL)  # with it go the contents
+                a.until(lambda: a.total("tandem_executor_epoch") >= 2 and a.get("/ready")[0] == 200, 30)
+                assert ask(a, "ann", prompt) == (want, 0)
+                a.until(lambda: a.total("tandem_prefix_lost_pages_total", 'cause="flushed"') > 0)
 
 
 def a_reload_is_whole_or_refused():
@@ -574,13 +576,13 @@ def keys_are_asked_for():
 
 
 def other_modes_give_the_same_tokens():
-    """Ordinary pages, an executor thread, busy polling, bf16 pages, no ISA,
+    """Ordinary pages, an executor thread, busy polling, bf16 and fp8 pages, no ISA,
     serial and streams: all serve, and what must be equal is."""
     want = {}
     for settings in ({}, {"port.no_huge": 1, "exec.huge_plans": 0}, {"exec.mode": "thread"},
                      {"tile.poll": "busy"}, {"exec.isa": "scalar"}, {"exec.sms": 1},
                      {"sched.route": "serial"}, {"sched.route": "streams"}, {"sched.depth": 1},
-                     {"tile.api": 3}, {"exec.kv_dtype": "bf16"}):
+                     {"tile.api": 3}, {"exec.kv_dtype": "bf16"}, {"exec.kv_dtype": "fp8"}):
         with Appliance(BIN, settings) as a:
             for prompt in ("one", "two " * 40):
                 ids = a.complete(prompt, 16)

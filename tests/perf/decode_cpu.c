@@ -3,7 +3,7 @@
    backend's door with no scheduler, ring or network around it.
 
      perf_decode_cpu MODEL [--threads N] [--prefill N] [--tokens N]
-                           [--isa NAME] [--kv f32|bf16]
+                           [--isa NAME] [--kv f32|bf16|fp8]
 
    MODEL is a GGUF file or dummy:<name>.  Prints one JSON object on one
    line: prefill and decode tokens per second, and the bytes of weights
@@ -28,7 +28,7 @@ typedef struct options {
 
 static int usage(void) {
     (void)fprintf(stderr, "usage: perf_decode_cpu MODEL [--threads N] [--prefill N] [--tokens N]"
-                          " [--isa auto|scalar|avx2|avx512] [--kv f32|bf16]\n");
+                          " [--isa auto|scalar|avx2|avx512] [--kv f32|bf16|fp8]\n");
     return 2;
 }
 
@@ -49,9 +49,10 @@ static int number(const char *text, uint32_t max, uint32_t *out) {
     return 1;
 }
 
+static const char *const dtypes[TDM_KV_DTYPE_CNT] = {"f32", "bf16", "fp8"};
+
 static int parse(int argc, char **argv, options_t *o) {
     static const char *const isas[] = {"auto", "scalar", "avx2", "avx512"};
-    static const char *const dtypes[] = {"f32", "bf16"};
     *o =
         (options_t){.thread_cnt = 2, .prefill_cnt = 512, .token_cnt = 128, .kv_dtype = TDM_KV_BF16};
     if (argc < 2) return 0;
@@ -63,7 +64,7 @@ static int parse(int argc, char **argv, options_t *o) {
         if (strcmp(key, "--prefill") == 0) ok = number(value, 4096, &o->prefill_cnt);
         if (strcmp(key, "--tokens") == 0) ok = number(value, 4096, &o->token_cnt);
         if (strcmp(key, "--isa") == 0) ok = name_index(isas, 4, value, &o->isa);
-        if (strcmp(key, "--kv") == 0) ok = name_index(dtypes, 2, value, &o->kv_dtype);
+        if (strcmp(key, "--kv") == 0) ok = name_index(dtypes, 3, value, &o->kv_dtype);
         if (!ok) return 0;
     }
     return argc % 2 == 0;
@@ -145,8 +146,7 @@ int main(int argc, char **argv) {
            "\"prefill_tokens\":%u,\"prefill_tok_s\":%.1f,\"decode_tokens\":%u,"
            "\"decode_tok_s\":%.2f,\"weights_gb_s\":%.2f,\"attention_share\":%.3f,"
            "\"sample_share\":%.3f,\"memory_bytes\":%llu}\n",
-           tdm_model_name(model), b->info.isa, o.thread_cnt,
-           o.kv_dtype == TDM_KV_BF16 ? "bf16" : "f32", o.prefill_cnt,
+           tdm_model_name(model), b->info.isa, o.thread_cnt, dtypes[o.kv_dtype], o.prefill_cnt,
            (double)o.prefill_cnt / ((double)prefill_ns * 1e-9), o.token_cnt, rate,
            rate * (double)b->info.weight_bytes * 1e-9, (double)attention_ns / (double)decode_ns,
            (double)sample_ns / (double)decode_ns, (unsigned long long)b->info.memory_bytes);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "appliance/abi/fp8.h"
 #include "appliance/base/check.h"
 #include "appliance/base/rng.h"
 
@@ -52,10 +53,12 @@ static void check_guards(const batch_t *b) {
     }
 }
 
-static void store(const batch_t *b, void *pool, uint64_t off, const float *x) {
+static void store(const batch_t *b, void *pool, float scale, uint64_t off, const float *x) {
     for (uint32_t d = 0; d < b->shape.head_dim; d++) {
         if (b->kv.dtype == TDM_KV_F32)
             ((float *)pool)[off + d] = x[d];
+        else if (b->kv.dtype == TDM_KV_E4M3)
+            ((uint8_t *)pool)[off + d] = tdm_fp8_from_f32(x[d] / scale);
         else
             ((uint16_t *)pool)[off + d] = to_bf16(x[d]);
     }
@@ -71,9 +74,9 @@ static void fill_seq(batch_t *b, uint32_t s) {
             uint64_t off = tdm_kv_offset(&b->kv, page, h, pos % TDM_KV_PAGE_TOKENS);
             values(x, dim, from->stream, WHAT_K, pos, h);
             for (uint32_t d = 0; d < dim; d++) x[d] += b->shape.k_bias;
-            store(b, b->k, off, x);
+            store(b, b->k, b->scale[0][h], off, x);
             values(x, dim, from->stream, WHAT_V, pos, h);
-            store(b, b->v, off, x);
+            store(b, b->v, b->scale[1][h], off, x);
         }
     }
     for (uint32_t i = 0; i < from->cnt; i++) {
@@ -132,11 +135,15 @@ void batch_open(batch_t *b, const batch_shape_t *shape, const batch_seq_t *seq,
             .slot = s, .kv_cnt = seq[s].kv_cnt, .cnt = seq[s].cnt, .row = b->row_cnt};
         b->row_cnt += seq[s].cnt;
     }
+    for (uint32_t h = 0; h < shape->nhead_kv; h++) { /* no powers of two */
+        b->scale[0][h] = 0.011f * (float)(1 + h % 5);
+        b->scale[1][h] = 0.013f * (float)(1 + h % 3);
+    }
     deal_pages(b, page_seed);
     uint64_t pool_sz;
     TDM_CHECK(tdm_kv_pool_sz(&b->kv, &pool_sz));
     uint64_t cells = (uint64_t)b->row_cnt * shape->nhead_q;
-    b->k = guarded(b, 0, pool_sz, 0xff); /* all ones is a NaN in float32 and bf16 */
+    b->k = guarded(b, 0, pool_sz, 0xff); /* all ones is a NaN in every type */
     b->v = guarded(b, 1, pool_sz, 0xff);
     b->out = guarded(b, 2, cells * shape->head_dim * sizeof(float), 0xff);
     b->lse = guarded(b, 3, cells * sizeof(float), 0xff);
@@ -153,6 +160,7 @@ void batch_close(batch_t *b) {
 }
 
 tdm_attn_launch_t batch_launch(const batch_t *b) {
+    int is_fp8 = b->kv.dtype == TDM_KV_E4M3;
     return (tdm_attn_launch_t){.q = b->q,
                                .out = b->out,
                                .lse = b->lse,
@@ -160,7 +168,9 @@ tdm_attn_launch_t batch_launch(const batch_t *b) {
                                .v_pool = b->v,
                                .page_table = b->table,
                                .table_stride = b->table_stride,
-                               .scale = 1.0f / sqrtf((float)b->shape.head_dim)};
+                               .scale = 1.0f / sqrtf((float)b->shape.head_dim),
+                               .k_scale = is_fp8 ? b->scale[0] : NULL,
+                               .v_scale = is_fp8 ? b->scale[1] : NULL};
 }
 
 static void *take(uint64_t sz) {

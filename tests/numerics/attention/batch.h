@@ -42,6 +42,7 @@ typedef struct batch {
     tdm_attn_seq_t seq[TDM_ATTN_SEQ_MAX];
     batch_seq_t from[TDM_ATTN_SEQ_MAX];
     uint32_t *table;
+    float scale[2][TDM_ATTN_HEAD_MAX]; /* of K, of V, by KV head; used where fp8 */
     float *q;
     float *out; /* [row_cnt][nhead_q][head_dim] */
     float *lse; /* [row_cnt][nhead_q] */

@@ -5,8 +5,8 @@
    Method: `numerics_attention COUNT [SEED]` draws COUNT batches: up to 3
    prefill slices and 6 decodes (either may be absent), kv 0..2048, page
    and range edges favoured, groups 1 2 3 4 7 8 24 71, head_dim 64 96 128 256,
-   float32 and bf16 KV, every route and instruction set, 1 to 5 SMs.  For
-   bf16 the reference reads the same rounded pool.  Pages are shuffled,
+   float32, bf16 and fp8 KV, every route and instruction set, 1 to 5 SMs.
+   The reference reads the same rounded pool.  Pages are shuffled,
    everything unwritten is NaN.
 
    Tolerance, float32 arithmetic on V of standard deviation 1: an output
@@ -108,15 +108,18 @@ static int compare(const batch_t *b, cell_t *cell) {
     return ok;
 }
 
-static void print_table(cell_t cell[2][TDM_COUNT_OF(group_list)][TDM_COUNT_OF(dim_list)]) {
+static const char *const type_name[TDM_KV_DTYPE_CNT] = {"f32", "bf16", "fp8"};
+
+static void print_table(
+    cell_t cell[TDM_KV_DTYPE_CNT][TDM_COUNT_OF(group_list)][TDM_COUNT_OF(dim_list)]) {
     printf("%-5s %5s %4s %7s %9s %7s %10s %10s %10s\n", "kv", "group", "dim", "shapes", "rows",
            "empty", "max_abs", "rms", "max_lse");
-    for (uint32_t t = 0; t < 2; t++) {
+    for (uint32_t t = 0; t < TDM_KV_DTYPE_CNT; t++) {
         for (uint32_t g = 0; g < TDM_COUNT_OF(group_list); g++) {
             for (uint32_t d = 0; d < TDM_COUNT_OF(dim_list); d++) {
                 const cell_t *c = &cell[t][g][d];
                 if (!c->shape_cnt) continue;
-                printf("%-5s %5u %4u %7llu %9llu %7llu %10.2e %10.2e %10.2e\n", t ? "bf16" : "f32",
+                printf("%-5s %5u %4u %7llu %9llu %7llu %10.2e %10.2e %10.2e\n", type_name[t],
                        group_list[g], dim_list[d], (unsigned long long)c->shape_cnt,
                        (unsigned long long)c->row_cnt, (unsigned long long)c->empty_cnt, c->max_err,
                        sqrt(c->sum_sq / (double)c->element_cnt), c->max_lse);
@@ -126,7 +129,7 @@ static void print_table(cell_t cell[2][TDM_COUNT_OF(group_list)][TDM_COUNT_OF(di
 }
 
 int main(int argc, char **argv) {
-    static cell_t cell[2][TDM_COUNT_OF(group_list)][TDM_COUNT_OF(dim_list)];
+    static cell_t cell[TDM_KV_DTYPE_CNT][TDM_COUNT_OF(group_list)][TDM_COUNT_OF(dim_list)];
     static batch_t b;
     uint64_t cnt = argc > 1 ? strtoull(argv[1], NULL, 10) : 200;
     uint64_t seed = argc > 2 ? strtoull(argv[2], NULL, 10) : 1;
@@ -142,13 +145,14 @@ int main(int argc, char **argv) {
         tdm_rng_t rng = {tdm_rng_at(seed, i)};
         uint32_t g = (uint32_t)(i % TDM_COUNT_OF(group_list));
         uint32_t d = (uint32_t)(i / TDM_COUNT_OF(group_list) % TDM_COUNT_OF(dim_list));
-        uint32_t t = tdm_rng_below(&rng, 4) == 0;
+        static const uint32_t type_list[] = {TDM_KV_BF16, TDM_KV_E4M3, TDM_KV_F32, TDM_KV_F32};
+        uint32_t t = type_list[tdm_rng_below(&rng, 4)];
         uint32_t most = group_list[g] > 8 ? 1 : group_list[g] > 4 ? 2 : 4;
         uint32_t nhead_kv = 1 + tdm_rng_below(&rng, most);
         batch_shape_t shape = {.nhead_q = nhead_kv * group_list[g],
                                .nhead_kv = nhead_kv,
                                .head_dim = dim_list[d],
-                               .dtype = t ? TDM_KV_BF16 : TDM_KV_F32,
+                               .dtype = t,
                                .q_scale = 1.0f + (float)tdm_rng_below(&rng, 3)};
         batch_seq_t seq[TDM_ATTN_SEQ_MAX];
         uint32_t prefill;

@@ -2,7 +2,8 @@
 /* Goal: company changes nothing.  Method: 32 streams of mixed lengths and
    sampling run alone, then together under random chunking, batch
    composition, slots, pages, routes and 1, 2 or 3 SMs; tokens and logprob
-   bits must be the same. */
+   bits must be the same.  And a stream that begins anew from its own tokens
+   goes on as it would have. */
 #include "tests/numerics/model/rig.h"
 
 #include <setjmp.h>
@@ -117,6 +118,41 @@ static void streams_over_bf16_pages_are_what_they_are_alone(void **state) {
     compare_all(TDM_KV_BF16, TDM_CPU_ISA_AUTO, 1, 3, 12);
 }
 
+static void streams_over_fp8_pages_are_what_they_are_alone(void **state) {
+    (void)state;
+    compare_all(TDM_KV_E4M3, TDM_CPU_ISA_AUTO, 2, 3, 14);
+}
+
+/* go_on runs a greedy stream whole, then has another backend begin anew from
+   its prompt and the first `sent` tokens: what a preempted sequence, or one
+   whose executor died, goes through. */
+static void go_on(const tdm_weights_t *w, uint32_t kv_dtype, uint32_t prompt, uint32_t sent) {
+    enum { OUT = 30 };
+    tdm_rng_t rng = {kv_dtype * 100 + prompt};
+    rig_stream_t first, second;
+    tdm_backend_config_t config = make_config(2, kv_dtype, TDM_CPU_ISA_AUTO);
+    rig_stream_make(&first, prompt, OUT, shape.vocab, 1, &rng);
+    tdm_backend_t *b = rig_backend(w, &config);
+    rig_drive(b, &config, &first, 1, NULL, NULL);
+    tdm_backend_destroy(b);
+    rig_stream_make(&second, prompt + sent, OUT - sent, shape.vocab, 1, &rng);
+    memcpy(second.token, first.token, (prompt + sent) * sizeof *first.token);
+    b = rig_backend(w, &config);
+    rig_drive(b, &config, &second, 1, &rng, NULL);
+    tdm_backend_destroy(b);
+    assert_memory_equal(second.token, first.token, (prompt + OUT) * sizeof *first.token);
+    assert_memory_equal(second.logprob + prompt + sent, first.logprob + prompt + sent,
+                        (OUT - sent) * sizeof *first.logprob);
+}
+
+static void a_second_life_goes_on_where_the_first_ended(void **state) {
+    (void)state;
+    tdm_weights_t *w = rig_weights_make(&shape, 15);
+    for (uint32_t kv_dtype = 0; kv_dtype < TDM_KV_DTYPE_CNT; kv_dtype++)
+        for (uint32_t sent = 1; sent < 30; sent += 9) go_on(w, kv_dtype, 40 + sent * 3, sent);
+    rig_weights_free(w);
+}
+
 #if defined(__x86_64__)
 static void streams_on_avx2_are_what_they_are_alone(void **state) {
     (void)state;
@@ -128,6 +164,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(streams_over_float_pages_are_what_they_are_alone),
         cmocka_unit_test(streams_over_bf16_pages_are_what_they_are_alone),
+        cmocka_unit_test(streams_over_fp8_pages_are_what_they_are_alone),
+        cmocka_unit_test(a_second_life_goes_on_where_the_first_ended),
 #if defined(__x86_64__)
         cmocka_unit_test(streams_on_avx2_are_what_they_are_alone),
 #endif

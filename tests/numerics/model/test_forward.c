@@ -19,6 +19,7 @@
    rounds to the other neighbour differs by 2^-8 of itself. */
 #define TOLERANCE_F32  2e-5
 #define TOLERANCE_BF16 2e-2
+#define TOLERANCE_FP8  5e-2 /* likewise, by 2^-4 of one element of some hundred */
 
 #define PROMPT 70 /* past one KV page */
 #define OUT    8
@@ -53,6 +54,10 @@ static const one_case_t cases[] = {
     {"avx2", SHAPE(3, 1, 64, 1, .rope_kind = TDM_ROPE_PLAIN), TDM_KV_F32, TDM_CPU_ISA_AVX2},
     {"bf16 pages", SHAPE(4, 2, 64, 0, .rope_kind = TDM_ROPE_PLAIN), TDM_KV_BF16, 0},
     {"bf16 pages, dim 128", SHAPE(4, 4, 128, 1, LLAMA3), TDM_KV_BF16, 0},
+    {"fp8 pages", SHAPE(4, 2, 64, 0, .rope_kind = TDM_ROPE_PLAIN), TDM_KV_E4M3, 0},
+    {"fp8 pages, scalar", SHAPE(4, 2, 64, 0, .rope_kind = TDM_ROPE_PLAIN), TDM_KV_E4M3,
+     TDM_CPU_ISA_SCALAR},
+    {"fp8 pages, dim 128", SHAPE(4, 4, 128, 1, LLAMA3), TDM_KV_E4M3, 0},
 };
 
 /* check compares position `pos` (a sampled token) with the logits of the
@@ -74,9 +79,26 @@ static double check(const one_case_t *c, const rig_stream_t *s, uint32_t pos, co
     return off;
 }
 
+static double tolerance(uint32_t kv_dtype) {
+    static const double of[TDM_KV_DTYPE_CNT] = {TOLERANCE_F32, TOLERANCE_BF16, TOLERANCE_FP8};
+    return of[kv_dtype];
+}
+
+/* Scales as a checkpoint may have them: no powers of two, other for each
+   head, and so small that some values saturate. */
+static void give_scales(tdm_weights_t *w) {
+    static const float scale[2][4] = {{0.0061f, 0.0123f, 0.0049f, 0.031f},
+                                      {0.0053f, 0.0171f, 0.0211f, 0.0033f}};
+    for (uint32_t l = 0; l < w->shape.layer_cnt; l++) {
+        w->layer[l].k_scale = scale[l % 2];
+        w->layer[l].v_scale = scale[1 - l % 2];
+    }
+}
+
 static double run_case(const one_case_t *c, uint64_t seed) {
     tdm_rng_t rng = {seed};
     tdm_weights_t *w = rig_weights_make(&c->shape, seed);
+    if (c->kv_dtype == TDM_KV_E4M3) give_scales(w);
     tdm_backend_config_t config = {.kv_page_cnt = 4,
                                    .kv_dtype = c->kv_dtype,
                                    .seq_max = 2,
@@ -96,7 +118,7 @@ static double run_case(const one_case_t *c, uint64_t seed) {
     double worst = 0.0;
     for (uint32_t i = 0; i < OUT; i++)
         worst = fmax(worst, check(c, &s, PROMPT + i, logits + (size_t)i * c->shape.vocab,
-                                  c->kv_dtype == TDM_KV_BF16 ? TOLERANCE_BF16 : TOLERANCE_F32));
+                                  tolerance(c->kv_dtype)));
     free(logits);
     tdm_backend_destroy(b);
     rig_weights_free(w);

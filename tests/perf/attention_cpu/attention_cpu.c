@@ -21,6 +21,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "appliance/abi/fp8.h"
 #include "appliance/base/check.h"
 #include "appliance/base/clock.h"
 #include "appliance/base/rng.h"
@@ -50,6 +51,8 @@ typedef struct bench {
     int64_t run_ns;
 } bench_t;
 
+static const char *const dtypes[TDM_KV_DTYPE_CNT] = {"f32", "bf16", "fp8"};
+
 static void *take(uint64_t sz) {
     void *p = aligned_alloc(4096, tdm_size_align(sz, 4096));
     TDM_CHECK(p);
@@ -57,7 +60,8 @@ static void *take(uint64_t sz) {
     return p;
 }
 
-/* Random bits that are normal numbers of about 1, in either type. */
+/* Random bits that are normal numbers of about 1, in any type; no scales, so
+   those of fp8 are 1. */
 static void fill(void *pool, uint64_t cnt, uint32_t dtype) {
     tdm_rng_t rng = {1};
     for (uint64_t i = 0; i < cnt; i++) {
@@ -66,6 +70,8 @@ static void fill(void *pool, uint64_t cnt, uint32_t dtype) {
         memcpy(&bits, &x, sizeof bits);
         if (dtype == TDM_KV_F32)
             ((float *)pool)[i] = x;
+        else if (dtype == TDM_KV_E4M3)
+            ((uint8_t *)pool)[i] = tdm_fp8_from_f32(x);
         else
             ((uint16_t *)pool)[i] = (uint16_t)(bits >> 16);
     }
@@ -157,10 +163,10 @@ static void bench_row(bench_t *b, const char *name, uint32_t kv_cnt, uint32_t pr
     }
     double s = (double)stats.wall_ns * 1e-9;
     double cpu_us = (cpu_s() - cpu_before) / (double)layers * 1e6;
-    printf("%-4s %-14s %6u %5u %9.1f %9.1f %10.0f %8.2f %8.1f %7.2f\n",
-           b->wc.kv.dtype == TDM_KV_F32 ? "f32" : "bf16", name, kv_cnt, row,
-           s / (double)layers * 1e6, cpu_us, row * (double)layers / LAYER_CNT / s,
-           (double)stats.kv_read_bytes / s * 1e-9, (double)stats.flops / s * 1e-9,
+    printf("%-4s %-14s %6u %5u %9.1f %9.1f %10.0f %8.2f %8.1f %7.2f\n", dtypes[b->wc.kv.dtype],
+           name, kv_cnt, row, s / (double)layers * 1e6, cpu_us,
+           row * (double)layers / LAYER_CNT / s, (double)stats.kv_read_bytes / s * 1e-9,
+           (double)stats.flops / s * 1e-9,
            (double)stats.colocated_ns / (double)(stats.vcta_ns[0] + stats.vcta_ns[1]));
 }
 

@@ -180,6 +180,8 @@ static void other_shapes_too(void **state) {
         {.nhead_q = 4, .nhead_kv = 1, .head_dim = 128, .dtype = TDM_KV_BF16, .q_scale = 1},
         {.nhead_q = 7, .nhead_kv = 1, .head_dim = 80, .dtype = TDM_KV_F32, .q_scale = 2},
         {.nhead_q = 2, .nhead_kv = 2, .head_dim = 20, .dtype = TDM_KV_BF16, .q_scale = 1},
+        {.nhead_q = 6, .nhead_kv = 2, .head_dim = 64, .dtype = TDM_KV_E4M3, .q_scale = 1},
+        {.nhead_q = 2, .nhead_kv = 1, .head_dim = 22, .dtype = TDM_KV_E4M3, .q_scale = 1},
     };
     for (uint32_t i = 0; i < TDM_COUNT_OF(list); i++) hybrid_in(&list[i], isa);
 }

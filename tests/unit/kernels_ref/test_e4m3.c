@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Goal: the reference reads an fp8 cache as the format's specification says.
    Method: the named values of the OCP 8-bit formats' table 1; every code
-   there and back; attention over an fp8 pool against the same over its
+   there and back; the conversions that backends use against the obvious
+   ones, of every code and every bf16 value; attention over an fp8 pool against the same over its
    values in float32, every head with scales of its own. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "appliance/abi/fp8.h"
 #include "appliance/base/rng.h"
 #include "kernels/ref/attention_ref.h"
 #include "kernels/ref/e4m3.h"
@@ -40,6 +42,41 @@ static void every_code_comes_back_and_halves_go_to_even(void **state) {
     assert_int_equal(tdm_e4m3_from_float(1e9f), 0x7e);
     assert_int_equal(tdm_e4m3_from_float(-1e9f), 0xfe);
     assert_int_equal(tdm_e4m3_from_float(NAN), 0x7f);
+}
+
+static void check_code(float v) {
+    uint8_t want = tdm_e4m3_from_float(v), got = tdm_fp8_from_f32(v);
+    if (got != want)
+        fail_msg("%.9g (%a): code %02x, reference %02x", (double)v, (double)v, got, want);
+}
+
+static void the_fast_conversion_is_the_obvious_one(void **state) {
+    (void)state;
+    for (int c = 0; c < 256; c++) {
+        float want = tdm_e4m3_to_float((uint8_t)c), got = tdm_f32_from_fp8((uint8_t)c);
+        if ((c & 0x7f) == 0x7f)
+            assert_true(isnan(got));
+        else
+            assert_memory_equal(&got, &want, sizeof got); /* signs of zero too */
+    }
+    for (uint32_t high = 0; high < 65536; high++) {
+        uint32_t bits = high << 16;
+        float v;
+        memcpy(&v, &bits, sizeof v);
+        check_code(v);
+    }
+    for (int c = 0; c < 0x7e; c++) {
+        float half = (tdm_e4m3_to_float((uint8_t)c) + tdm_e4m3_to_float((uint8_t)(c + 1))) / 2;
+        for (int sign = -1; sign <= 1; sign += 2) {
+            check_code((float)sign * half);
+            check_code((float)sign * nextafterf(half, 0.0f));
+            check_code((float)sign * nextafterf(half, 1000.0f));
+        }
+    }
+    check_code(INFINITY);
+    check_code(-INFINITY);
+    check_code(464.0f); /* the half between 448 and what would be next */
+    check_code(-NAN);
 }
 
 /* Sequences that no other kernel takes: 71 heads over one, dimension 96. */
@@ -107,6 +144,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(named_values_are_those_of_the_format),
         cmocka_unit_test(every_code_comes_back_and_halves_go_to_even),
+        cmocka_unit_test(the_fast_conversion_is_the_obvious_one),
         cmocka_unit_test(attention_over_codes_is_attention_over_their_values),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

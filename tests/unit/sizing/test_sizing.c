@@ -100,12 +100,27 @@ static void a_gpus_pool_is_what_the_weights_leave(void **state) {
     assert_int_equal(make("cuda", &small, &s, &err), TDM_ERR_LIMIT);
 }
 
+static void fp8_pages_hold_twice_the_tokens(void **state) {
+    (void)state;
+    tdm_sizing_t wide, half;
+    tdm_error_t err = {0};
+    tdm_machine_t full = with_gpu;
+    full.device.free_sz = 40 * GIB; /* the pool is what limits */
+    assert_int_equal(make("cuda", &full, &wide, &err), TDM_OK);
+    assert_int_equal(tdm_config_set(&config, "exec.kv_dtype=fp8", &err), TDM_OK);
+    assert_int_equal(tdm_sizing_make(&config, &llama, &full, &half, &err), TDM_OK);
+    assert_int_equal(half.kv_dtype, TDM_KV_E4M3);
+    assert_true(2 * half.kv_page_bytes == wide.kv_page_bytes);
+    assert_in_range(half.kv_page_cnt, 2 * wide.kv_page_cnt, 2 * wide.kv_page_cnt + 1);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(auto_takes_the_gpu_where_there_is_one),
         cmocka_unit_test(the_sandbox_is_on_unless_the_driver_is_in_it),
         cmocka_unit_test(a_gpu_that_is_missing_is_named),
         cmocka_unit_test(a_gpus_pool_is_what_the_weights_leave),
+        cmocka_unit_test(fp8_pages_hold_twice_the_tokens),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
