@@ -2,8 +2,10 @@
 #include "kernels/ref/forward_ref.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "kernels/ref/e4m3.h"
 
@@ -29,12 +31,57 @@ static double through_fp8(double v, float scale) {
            (double)scale;
 }
 
-static void linear(const double *x, const tdm_bf16_t *w, uint32_t in, uint32_t out, double *y) {
-    for (uint32_t o = 0; o < out; o++) {
-        double sum = 0.0;
-        for (uint32_t k = 0; k < in; k++) sum += x[k] * from_bf16(w[(uint64_t)o * in + k]);
-        y[o] = sum;
+/* One matrix and one row, or of them outputs [begin, end). */
+typedef struct product {
+    const double *x;
+    const tdm_bf16_t *w; /* [out][in] */
+    double *y;
+    uint32_t in, begin, end;
+} product_t;
+
+#define SIDE 4u /* sums that are made side by side, each from left to right */
+
+static void *outputs(void *arg) {
+    const product_t *p = arg;
+    for (uint32_t o = p->begin; o < p->end; o += SIDE) {
+        const tdm_bf16_t *w[SIDE];
+        double sum[SIDE] = {0.0};
+        uint32_t cnt = TDM_MIN(SIDE, p->end - o);
+        for (uint32_t i = 0; i < SIDE; i++) w[i] = p->w + (uint64_t)(o + i % cnt) * p->in;
+        for (uint32_t k = 0; k < p->in; k++)
+            for (uint32_t i = 0; i < SIDE; i++) sum[i] += p->x[k] * from_bf16(w[i][k]);
+        for (uint32_t i = 0; i < cnt; i++) p->y[o + i] = sum[i];
     }
+    return NULL;
+}
+
+#define SPREAD_MIN ((uint64_t)1 << 22) /* weights of a matrix that threads are worth it for */
+#define SPREAD_MAX 64
+
+/* spread deals a large matrix to a thread for each processor; a sum is one
+   thread's, so its bits are what one thread alone would give. */
+static void spread(const product_t *all) {
+    pthread_t thread[SPREAD_MAX];
+    product_t part[SPREAD_MAX];
+    long online = sysconf(_SC_NPROCESSORS_ONLN);
+    uint32_t cnt = online < 1 ? 1 : TDM_MIN((uint32_t)online, (uint32_t)SPREAD_MAX), begun = 0;
+    for (uint32_t i = 0; i < cnt; i++) {
+        part[i] = *all;
+        part[i].begin = (uint32_t)((uint64_t)all->end * i / cnt);
+        part[i].end = (uint32_t)((uint64_t)all->end * (i + 1) / cnt);
+    }
+    while (begun + 1 < cnt && pthread_create(&thread[begun], NULL, outputs, &part[begun]) == 0)
+        begun++;
+    for (uint32_t i = begun; i < cnt; i++) (void)outputs(&part[i]);
+    for (uint32_t i = 0; i < begun; i++) (void)pthread_join(thread[i], NULL);
+}
+
+static void linear(const double *x, const tdm_bf16_t *w, uint32_t in, uint32_t out, double *y) {
+    product_t all = {.x = x, .w = w, .y = y, .in = in, .end = out};
+    if ((uint64_t)in * out >= SPREAD_MIN)
+        spread(&all);
+    else
+        (void)outputs(&all);
 }
 
 static void norm(const double *x, const float *weight, uint32_t cnt, double eps, double *y) {

@@ -17,8 +17,8 @@ TDM_BEGIN_DECLS
    rotation) and values are rounded through float32 to bf16, as a KV pool
    of that type does; with TDM_KV_E4M3 they go through the codes of the
    layers' k_scale and v_scale, which must be there.  Everything else stays
-   double.  Takes its working
-   memory from malloc: for tests only. */
+   double.  Takes its working memory from malloc, and a thread for each
+   processor where matrices are large, which changes no bit: for tests only. */
 TDM_MUST_USE tdm_status_t tdm_forward_ref(const tdm_weights_t *weights, tdm_kv_dtype_t kv_dtype,
                                           const int32_t *token, uint32_t cnt, uint32_t first,
                                           double *logits);

@@ -10,7 +10,8 @@
 static int usage(void) {
     fprintf(stderr,
             "numerics_engine_cuda all | rows | sample ROUNDS | products | small SEEDS | fixed |\n"
-            "  kept | llama-ref FILE | llama FILE | golden MODEL TOKENS | speed SHAPE [fixed] |\n"
+            "  kept | llama-ref FILE [LAYERS [IDS]] | llama FILE | golden MODEL TOKENS |\n"
+            "  speed SHAPE [fixed] |\n"
             "  layer CONTEXT CHUNK BATCH | profile SHAPE BATCH\n");
     return 2;
 }
@@ -18,7 +19,9 @@ static int usage(void) {
 int main(int argc, char **argv) {
     tdm_cuda_probe_t probe;
     const char *why, *part = argc > 1 ? argv[1] : "", *arg = argc > 2 ? argv[2] : "";
-    if (strcmp(part, "llama-ref") == 0) return part_llama_ref(arg); /* needs no device */
+    if (strcmp(part, "llama-ref") == 0) /* needs no device */
+        return part_llama_ref(arg, argc > 3 ? (uint32_t)strtoul(argv[3], NULL, 10) : 2,
+                              argc > 4 ? (uint32_t)strtoul(argv[4], NULL, 10) : 8192);
     if (tdm_cuda_probe(&probe, &why) != 0) {
         printf("skipped: no CUDA device: %s\n", why);
         return 77;

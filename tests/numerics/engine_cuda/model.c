@@ -3,9 +3,9 @@
 
      small    random models of many shapes, prompts in random slices beside
               decodes: the logits of every sampled row against kernels/ref
-     llama    Llama-3-8B's widths, two layers, 8,192 ids, weights drawn on the
-              device: logits after 1..64 tokens against a file that llama-ref
-              made with kernels/ref
+     llama    Llama-3-8B's widths, as many layers and ids as the file says that
+              llama-ref made with kernels/ref (two and 8,192, or all 32 and
+              128,256), weights drawn on the device: logits after 1..64 tokens
      golden   SmolLM2: greedy tokens against transformers' (as tests/numerics/model)
 
    A row of logits may be off by a part of its L2 norm: 1e-2 of a model of
@@ -19,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "appliance/base/clock.h"
 #include "appliance/model/dummy.h"
 #include "appliance/model/model.h"
 #include "kernels/cuda/peek.h"
@@ -164,45 +165,93 @@ int part_small(uint64_t seeds) {
 
 /* --- Llama-3-8B's widths -------------------------------------------- */
 
-#define LLAMA_LEN    64u
-#define LLAMA_VOCAB  8192u
-#define LLAMA_LAYERS 2u
+#define LLAMA_LEN 64u
 
-static tdm_shape_t llama_shape(void) {
+/* What a file of reference logits begins with; the rows are float32. */
+typedef struct llama_head {
+    char magic[8];
+    uint32_t layer_cnt, vocab, len, reserved;
+} llama_head_t;
+
+static const char llama_magic[8] = {'t', 'd', 'm', 'l', 'o', 'g', 'i', 't'};
+
+static tdm_shape_t llama_shape(uint32_t layer_cnt, uint32_t vocab) {
     tdm_shape_t shape;
     tdm_error_t err = {0};
     if (tdm_dummy_shape("llama-3-8b", &shape, &err) != TDM_OK) exit(2);
-    shape.layer_cnt = LLAMA_LAYERS;
-    shape.vocab = LLAMA_VOCAB;
+    if (layer_cnt < 1 || layer_cnt > shape.layer_cnt || vocab < 512 || vocab > shape.vocab) {
+        printf("llama: 1 to %u layers, 512 to %u ids\n", shape.layer_cnt, shape.vocab);
+        exit(2);
+    }
+    shape.layer_cnt = layer_cnt;
+    shape.vocab = vocab;
     return shape;
 }
 
-static void llama_tokens(int32_t *token) {
+static void llama_tokens(int32_t *token, uint32_t vocab) {
     tdm_rng_t rng = {88};
-    for (uint32_t i = 0; i < LLAMA_LEN; i++) token[i] = (int32_t)tdm_rng_below(&rng, LLAMA_VOCAB);
+    for (uint32_t i = 0; i < LLAMA_LEN; i++) token[i] = (int32_t)tdm_rng_below(&rng, vocab);
 }
 
-int part_llama_ref(const char *path) {
+static int llama_write(const char *path, const tdm_shape_t *shape, const double *want) {
+    llama_head_t head = {.layer_cnt = shape->layer_cnt, .vocab = shape->vocab, .len = LLAMA_LEN};
+    float *row = bench_alloc(shape->vocab * sizeof *row);
+    FILE *f = fopen(path, "wb");
+    memcpy(head.magic, llama_magic, sizeof head.magic);
+    int is_good = f && fwrite(&head, sizeof head, 1, f) == 1;
+    for (uint32_t r = 0; is_good && r < LLAMA_LEN; r++) {
+        for (uint32_t i = 0; i < shape->vocab; i++)
+            row[i] = (float)want[(uint64_t)r * shape->vocab + i];
+        is_good = fwrite(row, sizeof *row, shape->vocab, f) == shape->vocab;
+    }
+    free(row);
+    if (f && fclose(f) != 0) is_good = 0;
+    return is_good;
+}
+
+int part_llama_ref(const char *path, uint32_t layer_cnt, uint32_t vocab) {
     tdm_arena_t arena = {.fd = -1};
     tdm_error_t err = {0};
-    tdm_shape_t shape = llama_shape();
+    tdm_shape_t shape = llama_shape(layer_cnt, vocab);
     int32_t token[LLAMA_LEN];
     static tdm_weights_t w;
-    double *want = bench_alloc((uint64_t)LLAMA_LEN * LLAMA_VOCAB * sizeof *want);
-    llama_tokens(token);
+    double *want = bench_alloc((uint64_t)LLAMA_LEN * vocab * sizeof *want);
+    int64_t start_ns = tdm_clock_now_ns();
+    llama_tokens(token, vocab);
     if (tdm_arena_open(&arena, TDM_ARENA_PLAIN, tdm_weights_sz(&shape) + 4096, &err) != TDM_OK ||
-        tdm_dummy_fill(&shape, TDM_DUMMY_SEED, &arena, NULL, NULL, &w, &err) != TDM_OK ||
-        tdm_forward_ref(&w, TDM_KV_BF16, token, LLAMA_LEN, 0, want) != TDM_OK)
+        tdm_dummy_fill(&shape, TDM_DUMMY_SEED, &arena, NULL, NULL, &w, &err) != TDM_OK)
         exit(2);
-    FILE *f = fopen(path, "wb");
-    float row[LLAMA_VOCAB];
-    for (uint32_t r = 0; f && r < LLAMA_LEN; r++) {
-        for (uint32_t i = 0; i < LLAMA_VOCAB; i++) row[i] = (float)want[r * LLAMA_VOCAB + i];
-        if (fwrite(row, sizeof row, 1, f) != 1) exit(2);
-    }
+    int64_t filled_ns = tdm_clock_now_ns();
+    if (tdm_forward_ref(&w, TDM_KV_BF16, token, LLAMA_LEN, 0, want) != TDM_OK) exit(2);
+    printf("llama-ref: %u layers, %u ids: weights %.1f s, %u rows %.1f s\n", layer_cnt, vocab,
+           (double)(filled_ns - start_ns) * 1e-9, LLAMA_LEN,
+           (double)(tdm_clock_now_ns() - filled_ns) * 1e-9);
+    int is_good = llama_write(path, &shape, want);
     tdm_arena_close(&arena);
     free(want);
-    return !f || fclose(f) != 0;
+    return !is_good;
+}
+
+/* llama_read gives the reference logits [LLAMA_LEN][vocab] and their shape. */
+static double *llama_read(const char *path, tdm_shape_t *shape) {
+    llama_head_t head;
+    FILE *f = fopen(path, "rb");
+    if (!f || fread(&head, sizeof head, 1, f) != 1 || head.len != LLAMA_LEN ||
+        memcmp(head.magic, llama_magic, sizeof head.magic) != 0) {
+        printf("%s: no reference\n", path);
+        exit(2);
+    }
+    *shape = llama_shape(head.layer_cnt, head.vocab);
+    float *row = bench_alloc(head.vocab * sizeof *row);
+    double *want = bench_alloc((uint64_t)LLAMA_LEN * head.vocab * sizeof *want);
+    for (uint32_t r = 0; r < LLAMA_LEN; r++) {
+        if (fread(row, sizeof *row, head.vocab, f) != head.vocab) exit(2);
+        for (uint32_t i = 0; i < head.vocab; i++)
+            want[(uint64_t)r * head.vocab + i] = (double)row[i];
+    }
+    free(row);
+    (void)fclose(f);
+    return want;
 }
 
 /* Prompts of 1..64 of the same tokens, and as many others that decode. */
@@ -214,42 +263,32 @@ int part_llama(const char *path) {
                                    .context_max = 256,
                                    .dummy_seed = TDM_DUMMY_SEED};
     static tdm_weights_t w;
-    w.shape = llama_shape();
+    double *want = llama_read(path, &w.shape);
+    uint32_t vocab = w.shape.vocab;
     int32_t token[LLAMA_LEN];
-    float row[LLAMA_VOCAB];
-    double *want = bench_alloc((uint64_t)LLAMA_LEN * LLAMA_VOCAB * sizeof *want);
-    FILE *f = fopen(path, "rb");
-    for (uint32_t r = 0; r < LLAMA_LEN; r++) {
-        if (!f || fread(row, sizeof row, 1, f) != 1) {
-            printf("%s: no reference\n", path);
-            return 2;
-        }
-        for (uint32_t i = 0; i < LLAMA_VOCAB; i++) want[r * LLAMA_VOCAB + i] = (double)row[i];
-    }
-    (void)fclose(f);
-    llama_tokens(token);
+    llama_tokens(token, vocab);
     tdm_backend_t *b = open_cuda(&w, &config);
     rig_stream_t *s = bench_alloc(2 * LLAMA_LEN * sizeof *s);
-    book_t book = {.b = b, .vocab = LLAMA_VOCAB};
-    book.logits = bench_alloc((uint64_t)2 * LLAMA_LEN * RIG_TOKEN_MAX * LLAMA_VOCAB * 4);
+    book_t book = {.b = b, .vocab = vocab};
+    /* Pages of it that no row is written to are never there. */
+    book.logits = bench_alloc((uint64_t)2 * LLAMA_LEN * RIG_TOKEN_MAX * vocab * 4);
     book.is_there = bench_alloc(2 * LLAMA_LEN * RIG_TOKEN_MAX);
     for (uint64_t seed = 0; seed < 4; seed++) { /* 0: whole and at once */
         tdm_rng_t rng = {seed};
         for (uint32_t i = 0; i < LLAMA_LEN; i++) {
-            rig_stream_make(&s[i], i + 1, 1, LLAMA_VOCAB, 1, &rng);
+            rig_stream_make(&s[i], i + 1, 1, vocab, 1, &rng);
             memcpy(s[i].token, token, (i + 1) * sizeof *token);
-            rig_stream_make(&s[LLAMA_LEN + i], 1 + tdm_rng_below(&rng, 200), 20, LLAMA_VOCAB, 0,
-                            &rng);
+            rig_stream_make(&s[LLAMA_LEN + i], 1 + tdm_rng_below(&rng, 200), 20, vocab, 0, &rng);
         }
         rig_total_t total = {.sampled = note, .ctx = &book};
         worst_l2 = 0.0;
         rig_drive(b, &config, s, 2 * LLAMA_LEN, seed ? &rng : NULL, &total);
         for (uint32_t i = 0; i < LLAMA_LEN; i++)
-            judge("llama", i, book.logits + ((uint64_t)i * RIG_TOKEN_MAX + i + 1) * LLAMA_VOCAB,
-                  want + (uint64_t)i * LLAMA_VOCAB, LLAMA_VOCAB, L2_MAX);
-        printf("  llama, batching %llu: worst relative L2 %.3g; routes: prefill %llu, decode %llu, "
-               "fused %llu, streams %llu, serial %llu\n",
-               (unsigned long long)seed, worst_l2,
+            judge("llama", i, book.logits + ((uint64_t)i * RIG_TOKEN_MAX + i + 1) * vocab,
+                  want + (uint64_t)i * vocab, vocab, L2_MAX);
+        printf("  llama, %u layers, %u ids, batching %llu: worst relative L2 %.3g; routes: prefill "
+               "%llu, decode %llu, fused %llu, streams %llu, serial %llu\n",
+               w.shape.layer_cnt, vocab, (unsigned long long)seed, worst_l2,
                (unsigned long long)total.route_cnt[TDM_ROUTE_PREFILL_ONLY],
                (unsigned long long)total.route_cnt[TDM_ROUTE_DECODE_ONLY],
                (unsigned long long)total.route_cnt[TDM_ROUTE_FUSED],
