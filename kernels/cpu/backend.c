@@ -52,6 +52,7 @@ static tdm_status_t make_parts(const tdm_shape_t *s, const tdm_backend_config_t 
                                                    .context_max = c->context_max},
                                       .layer_cnt = s->layer_cnt,
                                       .logits_max = CPU_LOGITS_ROWS,
+                                      .depth = c->is_ahead ? 2 : 1,
                                       .ops = &tdm_cpu_ops};
     st = tdm_worklist_config_check(&p->engine.worklist, err);
     if (st != TDM_OK) return st;
@@ -99,6 +100,7 @@ static tdm_status_t lay_out(const tdm_shape_t *s, const tdm_backend_config_t *c,
     m->sampler_sz = tdm_size_align(tdm_sampler_footprint(s->vocab), TDM_CACHE_LINE);
     m->backend = take_bytes(&end, sizeof(tdm_cpu_t));
     m->pool = take_bytes(&end, tdm_sm_pool_footprint(c->sm_cnt));
+    m->runner = take_bytes(&end, tdm_runner_footprint());
     m->attn = take_bytes(&end, attn_sz);
     m->engine = take_bytes(&end, tdm_engine_footprint(&p->engine));
     m->residual = take_floats(&end, row_max, s->hidden);
@@ -138,19 +140,50 @@ tdm_status_t tdm_backend_cpu_need(const tdm_weights_t *weights, const tdm_backen
 
 /* --- life ----------------------------------------------------------- */
 
-static tdm_status_t op_run(tdm_backend_t *b, const tdm_plan_t *plan, tdm_result_t *result,
-                           tdm_error_t *err) {
-    return tdm_engine_run(((tdm_cpu_t *)b)->engine, plan, result, err);
+static tdm_status_t op_start(tdm_backend_t *b, const tdm_plan_t *plan, tdm_result_t *result,
+                             tdm_error_t *err) {
+    tdm_cpu_t *cpu = (tdm_cpu_t *)b;
+    tdm_status_t st = tdm_engine_start(cpu->engine, plan, result, err);
+    if (st == TDM_OK && cpu->runner) tdm_runner_post(cpu->runner);
+    return st;
+}
+
+static int op_is_done(tdm_backend_t *b) {
+    const tdm_cpu_t *cpu = (const tdm_cpu_t *)b;
+    return !cpu->runner || tdm_runner_is_done(cpu->runner);
+}
+
+static void op_listen(tdm_backend_t *b, tdm_backend_bell_t *bell, void *ctx) {
+    tdm_cpu_t *cpu = (tdm_cpu_t *)b;
+    if (cpu->runner) tdm_runner_listen(cpu->runner, bell, ctx);
+}
+
+static tdm_status_t op_finish(tdm_backend_t *b, tdm_error_t *err) {
+    tdm_cpu_t *cpu = (tdm_cpu_t *)b;
+    if (cpu->runner)
+        tdm_runner_await(cpu->runner);
+    else
+        tdm_engine_compute(cpu->engine);
+    return tdm_engine_finish(cpu->engine, err);
+}
+
+static void run(void *ctx) {
+    tdm_engine_compute(((tdm_cpu_t *)ctx)->engine);
 }
 
 static void op_destroy(tdm_backend_t *b) {
     tdm_cpu_t *cpu = (tdm_cpu_t *)b;
+    tdm_runner_close(cpu->runner);
     tdm_sm_pool_close(cpu->pool);
     tdm_arena_t own = cpu->own_arena; /* the struct lies inside */
     if (own.base) tdm_arena_close(&own);
 }
 
-static const tdm_backend_ops_t door = {.run = op_run, .destroy = op_destroy};
+static const tdm_backend_ops_t door = {.start = op_start,
+                                       .is_done = op_is_done,
+                                       .listen = op_listen,
+                                       .finish = op_finish,
+                                       .destroy = op_destroy};
 
 static tdm_backend_info_t describe(const tdm_shape_t *s, const tdm_backend_config_t *c,
                                    const parts_t *p, const cpu_memory_t *m) {
@@ -161,6 +194,8 @@ static tdm_backend_info_t describe(const tdm_shape_t *s, const tdm_backend_confi
     return (tdm_backend_info_t){.name = "cpu",
                                 .isa = tdm_cpu_isa_name(p->isa),
                                 .sm_cnt = c->sm_cnt,
+                                .depth = c->is_ahead ? 2 : 1,
+                                .has_bell = c->is_ahead,
                                 .variant_cnt = 1,
                                 .kv_page_cnt = c->kv_page_cnt,
                                 .kv_dtype = c->kv_dtype,
@@ -233,6 +268,8 @@ static tdm_status_t start(tdm_cpu_t *cpu, uint8_t *base, const cpu_memory_t *m, 
     if (st != TDM_OK) return st;
     parts->attn.pool = cpu->pool;
     st = tdm_cpu_attn_init(base + m->attn, &parts->attn, &cpu->attn, err);
+    if (st == TDM_OK && c->is_ahead)
+        st = tdm_runner_open(base + m->runner, run, cpu, sm.spin_us, &cpu->runner, err);
     if (st != TDM_OK) tdm_sm_pool_close(cpu->pool);
     return st;
 }

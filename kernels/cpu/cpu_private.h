@@ -11,6 +11,7 @@
 
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/linear.h"
+#include "kernels/cpu/runner.h"
 #include "kernels/cpu/sm.h"
 #include "kernels/engine/engine.h"
 #include "kernels/include/backend.h"
@@ -36,7 +37,7 @@
 #define CPU_ALONE_ROWS 4u
 
 typedef struct cpu_memory {
-    uint64_t backend, pool, attn, engine;
+    uint64_t backend, pool, runner, attn, engine;
     uint64_t residual; /* [row_max][hidden] */
     uint64_t xp;       /* [row_max][xp_stride] packed */
     uint64_t q, k, v;  /* [row_max][heads * head_dim] */
@@ -60,6 +61,7 @@ typedef struct tdm_cpu {
     const tdm_weights_t *weights;
     tdm_arena_t own_arena; /* where the caller gave none */
     tdm_sm_pool_t *pool;
+    tdm_runner_t *runner; /* computes; NULL where not ahead: finish does */
     tdm_cpu_attn_t *attn;
     tdm_engine_t *engine;
     tdm_linear_fn_t linear;

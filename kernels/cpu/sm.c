@@ -1,30 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kernels/cpu/sm.h"
 
-#include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <string.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "appliance/base/atomic.h"
 #include "appliance/base/check.h"
 #include "appliance/base/clock.h"
 #include "appliance/base/size.h"
-
-/* A gate is a word that one side moves from epoch to epoch and the other
-   waits for: epoch << 1, with bit 0 set by a waiter that is going to
-   sleep.  The mover exchanges the word, so it learns in the same access
-   whether somebody must be woken: no fence, and no lost wake-up, because
-   a sleeper's futex call compares the word it marked. */
-#define GATE_SLEEPS  1u
-#define GATE_WORD(e) ((uint32_t)((e) << 1))
-
-typedef struct TDM_ALIGNED(TDM_CACHE_LINE) gate {
-    uint32_t word;
-} gate_t;
+#include "kernels/cpu/gate_private.h"
 
 /* The door of a job says who takes part: epoch << 32, the flags, how many
    SMs came and how many are owed.  A job for all is shut from the start
@@ -36,8 +22,6 @@ typedef struct TDM_ALIGNED(TDM_CACHE_LINE) gate {
 #define DOOR_CAME       (UINT64_C(1) << 15) /* one of the 15-bit count */
 #define DOOR_OWED       (DOOR_CAME - 1)     /* mask; both counts hold TDM_SM_MAX */
 #define DOOR_CAME_OF(w) ((uint32_t)((w) / DOOR_CAME) & (uint32_t)DOOR_OWED)
-
-#define EPOCH_MASK (UINT32_MAX >> 1) /* what a gate's word can hold */
 
 typedef struct TDM_ALIGNED(TDM_CACHE_LINE) door {
     uint64_t word;
@@ -55,54 +39,11 @@ struct tdm_sm_pool {
     door_t door;
     tdm_sm_fn_t *fn; /* NULL ends the threads */
     void *ctx;
-    uint32_t epoch; /* the caller's own, in [0, EPOCH_MASK] */
+    uint32_t epoch; /* the caller's own, in [0, GATE_EPOCH_MASK] */
     uint32_t sm_cnt;
     int64_t spin_ns;
     sm_thread_t thread[]; /* [sm_cnt], [0] unused: the caller */
 };
-
-static void futex_wait(uint32_t *word, uint32_t expected) {
-    (void)syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, expected, NULL, NULL, 0);
-}
-
-static void futex_wake(uint32_t *word) {
-    (void)syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
-}
-
-/* The clock is read once per this many looks at the word, about every
-   microsecond. */
-#define LOOKS_PER_CLOCK 32
-
-/* gate_spin looks for up to spin_ns; 1 once the gate left `epoch`. */
-static int gate_spin(gate_t *g, uint32_t epoch, int64_t spin_ns) {
-    int64_t until_ns = spin_ns > 0 ? tdm_clock_now_ns() + spin_ns : 0;
-    do {
-        for (int i = 0; i < LOOKS_PER_CLOCK; i++) {
-            if (tdm_load_acquire(&g->word) >> 1 != GATE_WORD(epoch) >> 1) return 1;
-            tdm_cpu_relax();
-        }
-    } while (spin_ns > 0 && tdm_clock_now_ns() < until_ns);
-    return 0;
-}
-
-/* gate_wait returns once the gate left `epoch`: R1/A1 or R2/A2. */
-static void gate_wait(gate_t *g, uint32_t epoch, int64_t spin_ns) {
-    if (gate_spin(g, epoch, spin_ns)) return;
-    for (;;) {
-        uint32_t word = tdm_load_acquire(&g->word);
-        if (word >> 1 != GATE_WORD(epoch) >> 1) return;
-        if (!(word & GATE_SLEEPS)) {
-            if (!tdm_cas_acq_rel(&g->word, &word, word | GATE_SLEEPS)) continue;
-            word |= GATE_SLEEPS;
-        }
-        futex_wait(&g->word, word);
-    }
-}
-
-/* gate_move opens the gate to `epoch` and wakes whoever sleeps at it. */
-static void gate_move(gate_t *g, uint32_t epoch) {
-    if (tdm_swap_acq_rel(&g->word, GATE_WORD(epoch)) & GATE_SLEEPS) futex_wake(&g->word);
-}
 
 /* door_enter says whether the calling SM takes part in job `epoch`. */
 static int door_enter(door_t *door, uint32_t epoch) {
@@ -121,7 +62,7 @@ static void *sm_main(void *arg) {
     uint32_t epoch = 0;
     for (;;) {
         gate_wait(&pool->go, epoch, pool->spin_ns); /* A1: pairs with R1 in launch */
-        epoch = tdm_load_acquire(&pool->go.word) >> 1;
+        epoch = gate_epoch(&pool->go);
         if (!door_enter(&pool->door, epoch)) continue;
         tdm_sm_fn_t *fn = pool->fn;
         if (!fn) return NULL;
@@ -185,7 +126,7 @@ static void launch(tdm_sm_pool_t *pool, tdm_sm_fn_t *fn, void *ctx, uint64_t doo
     pool->ctx = ctx;
     /* Nobody else looks at `done` now: all that were owed have left. */
     tdm_store_relaxed(&pool->done.word, GATE_WORD(pool->epoch));
-    pool->epoch = (pool->epoch + 1) & EPOCH_MASK;
+    pool->epoch = (pool->epoch + 1) & GATE_EPOCH_MASK;
     tdm_store_release(&pool->door.word, (uint64_t)pool->epoch << 32 | door);
     gate_move(&pool->go, pool->epoch); /* R1: pairs with A1 in sm_main */
 }
@@ -196,7 +137,7 @@ static void launch_all(tdm_sm_pool_t *pool, tdm_sm_fn_t *fn, void *ctx) {
 
 /* await returns when all that are owed have left. */
 static void await(tdm_sm_pool_t *pool) {
-    uint32_t before = (pool->epoch - 1) & EPOCH_MASK;
+    uint32_t before = (pool->epoch - 1) & GATE_EPOCH_MASK;
     gate_wait(&pool->done, before, pool->spin_ns); /* A2: pairs with R2 in sm_main */
 }
 

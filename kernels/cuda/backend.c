@@ -33,6 +33,9 @@ static tdm_status_t check(const tdm_shape_t *s, const tdm_backend_config_t *conf
     if (st != TDM_OK) return st;
     if (config->kv_dtype != TDM_KV_BF16)
         return tdm_error_set(err, TDM_ERR_UNSUPPORTED, "the GPU keeps its KV cache in bf16");
+    if (config->is_ahead)
+        return tdm_error_set(err, TDM_ERR_UNSUPPORTED,
+                             "the GPU does not start an iteration ahead of another yet");
     if (s->hidden % 8 || s->ffn % 8)
         return tdm_error_set(err, TDM_ERR_UNSUPPORTED,
                              "hidden %u or ffn %u is no multiple of 8, which the GPU asks",
@@ -86,6 +89,7 @@ static tdm_engine_config_t engine_config(tdm_cuda_t *c) {
                                  .worklist = {.sm_cnt = c->pod_config.gpu.sm_cnt},
                                  .layer_cnt = c->shape.layer_cnt,
                                  .logits_max = CUDA_WANT_MAX,
+                                 .depth = 1,
                                  .ops = &tdm_cuda_ops,
                                  .ctx = c};
 }
@@ -178,9 +182,16 @@ static void self_test_fresh(tdm_cuda_t *c) {
 
 /* --- the door -------------------------------------------------------- */
 
-static tdm_status_t op_run(tdm_backend_t *b, const tdm_plan_t *plan, tdm_result_t *result,
-                           tdm_error_t *err) {
-    return tdm_engine_run(((tdm_cuda_t *)b)->engine, plan, result, err);
+static tdm_status_t op_start(tdm_backend_t *b, const tdm_plan_t *plan, tdm_result_t *result,
+                             tdm_error_t *err) {
+    tdm_cuda_t *c = (tdm_cuda_t *)b;
+    tdm_status_t st = tdm_engine_start(c->engine, plan, result, err);
+    if (st == TDM_OK) tdm_engine_compute(c->engine); /* queues it */
+    return st;
+}
+
+static tdm_status_t op_finish(tdm_backend_t *b, tdm_error_t *err) {
+    return tdm_engine_finish(((tdm_cuda_t *)b)->engine, err);
 }
 
 static void op_destroy(tdm_backend_t *b) {
@@ -200,7 +211,8 @@ static void op_destroy(tdm_backend_t *b) {
     free(c);
 }
 
-static const tdm_backend_ops_t door = {.run = op_run, .destroy = op_destroy};
+static const tdm_backend_ops_t door = {
+    .start = op_start, .finish = op_finish, .destroy = op_destroy};
 
 static tdm_backend_info_t describe(const tdm_cuda_t *c) {
     const tdm_shape_t *s = &c->shape;
@@ -210,6 +222,7 @@ static tdm_backend_info_t describe(const tdm_cuda_t *c) {
     return (tdm_backend_info_t){.name = "cuda",
                                 .isa = c->isa,
                                 .sm_cnt = c->pod_config.gpu.sm_cnt,
+                                .depth = 1,
                                 .variant_cnt = 1,
                                 .kv_page_cnt = c->config.kv_page_cnt,
                                 .kv_dtype = c->config.kv_dtype,

@@ -10,8 +10,8 @@
              residual -> norm of the wanted rows -> x -> logits -> drawn
 
    Everything runs on one stream, in order; the host waits once an
-   iteration, in `sample` or, where nothing samples, in `finish`: it looks
-   for the mail of the last kernel (mail.h). */
+   iteration, in `finish`: it looks for the mail of the last kernel
+   (mail.h). */
 
 #include <cuda_runtime_api.h>
 
@@ -109,7 +109,6 @@ typedef struct tdm_cuda {
     uint32_t wants;       /* likewise, of the head; 0: nothing samples */
     tdm_rows_sums_t sums; /* what the last product left in parts; cnt 0: nothing */
     uint32_t is_replayed; /* a graph does all up to the drawn tokens */
-    uint32_t is_waited;
     cuda_stages_t stages;
     int error;         /* the first cudaError_t or cublasStatus_t of the iteration */
     const char *where; /* what failed */

@@ -214,7 +214,6 @@ static void op_logits(void *ctx, const uint32_t *row, uint32_t cnt) {
 /* wait ends the device's part of the iteration. */
 static void wait(tdm_cuda_t *c) {
     int64_t ask_ns = tdm_clock_now_ns() + ASK_NS;
-    if (!c->is_replayed) tdm_cuda_mail(c);
     while (!c->error && !tdm_mail_is_here(c->mail, c->seq)) {
         tdm_cpu_relax();
         if (tdm_clock_now_ns() < ask_ns) continue;
@@ -226,19 +225,20 @@ static void wait(tdm_cuda_t *c) {
         ask_ns = tdm_clock_now_ns() + ASK_NS;
     }
     tdm_pod_logged(c->pod, &c->plan);
-    c->is_waited = 1;
 }
 
 static void op_sample(void *ctx, tdm_sample_in_t *in, uint32_t cnt, tdm_sample_out_t *out) {
     tdm_cuda_t *c = (tdm_cuda_t *)ctx;
     (void)in; /* sent with the step */
+    (void)cnt;
+    (void)out;
     if (!c->is_replayed) draw(c);
-    wait(c);
-    for (uint32_t i = 0; i < cnt; i++) {
-        const tdm_step_drawn_t *d = &c->host_drawn[i];
-        out[i] = (tdm_sample_out_t){.token = d->token, .flags = d->flags, .logprob = d->logprob};
-        if (c->error) out[i] = (tdm_sample_out_t){.token = -1, .flags = TDM_SAMPLE_NAN};
-    }
+}
+
+static void op_post(void *ctx, const tdm_engine_iter_t *it) {
+    tdm_cuda_t *c = (tdm_cuda_t *)ctx;
+    (void)it;
+    if (!c->is_replayed) tdm_cuda_mail(c);
 }
 
 /* --- the step -------------------------------------------------------- */
@@ -379,7 +379,7 @@ static const cuda_graph_t *graph_of(const tdm_cuda_t *c) {
 
 static void op_begin(void *ctx, tdm_engine_iter_t *it) {
     tdm_cuda_t *c = (tdm_cuda_t *)ctx;
-    c->is_waited = c->is_replayed = 0;
+    c->is_replayed = 0;
     c->rows = tdm_gemm_rows(it->row_cnt);
     c->wants = it->wanted_cnt ? tdm_gemm_rows(it->wanted_cnt) : 0;
     plan_attention(c, it);
@@ -405,11 +405,15 @@ static void judge(tdm_cuda_t *c, const tdm_engine_iter_t *it, tdm_attn_stats_t *
                                it->plan->iteration);
 }
 
-static tdm_status_t op_finish(void *ctx, const tdm_engine_iter_t *it, tdm_attn_stats_t *stats,
-                              tdm_error_t *err) {
+static tdm_status_t op_finish(void *ctx, const tdm_engine_iter_t *it, tdm_sample_out_t *out,
+                              tdm_attn_stats_t *stats, tdm_error_t *err) {
     tdm_cuda_t *c = (tdm_cuda_t *)ctx;
-    if (!c->is_waited) wait(c);
+    wait(c);
     if (c->error) return tdm_cuda_failed(c, err);
+    for (uint32_t i = 0; i < it->wanted_cnt; i++) {
+        const tdm_step_drawn_t *d = &c->host_drawn[i];
+        out[i] = (tdm_sample_out_t){.token = d->token, .flags = d->flags, .logprob = d->logprob};
+    }
     tdm_stages_read(&c->stages, stats->stage_ns);
     judge(c, it, stats);
     if (c->is_fresh) stats->slot_cnt = c->fresh_max;
@@ -426,4 +430,5 @@ const tdm_engine_ops_t tdm_cuda_ops = {.apply = op_apply,
                                        .ffn = op_ffn,
                                        .logits = op_logits,
                                        .sample = op_sample,
+                                       .post = op_post,
                                        .finish = op_finish};

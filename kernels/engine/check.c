@@ -18,6 +18,7 @@ static tdm_status_t check_config(const tdm_backend_config_t *c, tdm_error_t *err
     if (c->context_max == 0 || c->context_max > TDM_CONTEXT_MAX)
         return tdm_error_set(err, TDM_ERR_INVAL, "context_max %u, limit %d", c->context_max,
                              TDM_CONTEXT_MAX);
+    if (c->is_ahead > 1) return tdm_error_set(err, TDM_ERR_INVAL, "is_ahead %u", c->is_ahead);
     return TDM_OK;
 }
 

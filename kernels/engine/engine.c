@@ -2,25 +2,41 @@
 #include "kernels/engine/engine.h"
 
 #include "appliance/abi/reasons.h"
+#include "appliance/base/check.h"
 #include "appliance/base/clock.h"
 #include "appliance/base/size.h"
 
 #include <string.h>
 
-struct tdm_engine {
-    tdm_engine_config_t config;
-    tdm_slots_t *slots;
+/* One iteration from its start to its finish. */
+typedef struct turn {
     tdm_worklist_t *list;    /* NULL where ops->begin plans */
     tdm_attn_seq_t *seq;     /* [slice max + seq_max], the list's where there is one */
     tdm_engine_row_t *row;   /* [token_max + seq_max] */
     uint32_t *wanted;        /* [slice max + seq_max] rows that sample, plan order */
     tdm_sample_in_t *in;     /* as wanted */
-    tdm_sample_out_t *drawn; /* [logits_max] */
+    tdm_sample_out_t *drawn; /* as wanted */
     tdm_engine_iter_t it;
+    uint32_t seq_cnt;
+    uint32_t is_idle; /* table changes only */
+    tdm_attn_stats_t stats;
+    int64_t sample_ns;
+    int64_t end_ns; /* of the compute, at depth 2 */
+    tdm_result_t *result;
+} turn_t;
+
+struct tdm_engine {
+    tdm_engine_config_t config;
+    tdm_slots_t *slots;
+    turn_t turn[TDM_ENGINE_DEPTH_MAX];
+    uint64_t started; /* iterations, as their turns go round */
+    uint64_t finished;
+    int64_t end_ns;                                /* of the last one finished */
+    uint64_t computed TDM_ALIGNED(TDM_CACHE_LINE); /* by whoever computes */
 };
 
 typedef struct layout {
-    uint64_t slots, list, row, wanted, in, drawn, end;
+    uint64_t slots, turn, list, row, wanted, in, drawn, end;
 } layout_t;
 
 /* What plans the attention: the work list, or room for its sequences. */
@@ -29,22 +45,38 @@ static uint64_t list_sz(const tdm_engine_config_t *c) {
     return ((uint64_t)TDM_PLAN_SLICE_MAX + c->slots.seq_max) * sizeof(tdm_attn_seq_t);
 }
 
+/* lay_out: list to drawn lie in a turn's memory, end is the turn's; the
+   turns lie one after the other behind the slots. */
 static layout_t lay_out(const tdm_engine_config_t *c) {
-    layout_t l;
+    layout_t l = {.list = 0};
     uint64_t row_max = (uint64_t)c->slots.token_max + c->slots.seq_max;
     uint64_t wanted_max = (uint64_t)TDM_PLAN_SLICE_MAX + c->slots.seq_max;
     l.slots = tdm_size_align(sizeof(tdm_engine_t), TDM_CACHE_LINE);
-    l.list = tdm_size_align(l.slots + tdm_slots_footprint(&c->slots), TDM_CACHE_LINE);
-    l.row = tdm_size_align(l.list + list_sz(c), TDM_CACHE_LINE);
+    l.turn = tdm_size_align(l.slots + tdm_slots_footprint(&c->slots), TDM_CACHE_LINE);
+    l.row = tdm_size_align(list_sz(c), TDM_CACHE_LINE);
     l.wanted = tdm_size_align(l.row + row_max * sizeof(tdm_engine_row_t), TDM_CACHE_LINE);
     l.in = tdm_size_align(l.wanted + wanted_max * sizeof(uint32_t), TDM_CACHE_LINE);
     l.drawn = tdm_size_align(l.in + wanted_max * sizeof(tdm_sample_in_t), TDM_CACHE_LINE);
-    l.end = tdm_size_align(l.drawn + c->logits_max * sizeof(tdm_sample_out_t), TDM_CACHE_LINE);
+    l.end = tdm_size_align(l.drawn + wanted_max * sizeof(tdm_sample_out_t), TDM_CACHE_LINE);
     return l;
 }
 
 uint64_t tdm_engine_footprint(const tdm_engine_config_t *config) {
-    return lay_out(config).end;
+    layout_t l = lay_out(config);
+    return l.turn + config->depth * l.end;
+}
+
+static void turn_init(turn_t *t, uint8_t *base, const layout_t *l, const tdm_engine_config_t *c) {
+    if (c->ops->begin) {
+        t->seq = (tdm_attn_seq_t *)(void *)(base + l->list);
+    } else {
+        t->list = tdm_worklist_init(base + l->list, &c->worklist);
+        t->seq = tdm_worklist_seq(t->list);
+    }
+    t->row = (tdm_engine_row_t *)(void *)(base + l->row);
+    t->wanted = (uint32_t *)(void *)(base + l->wanted);
+    t->in = (tdm_sample_in_t *)(void *)(base + l->in);
+    t->drawn = (tdm_sample_out_t *)(void *)(base + l->drawn);
 }
 
 tdm_engine_t *tdm_engine_init(void *mem, const tdm_engine_config_t *config) {
@@ -53,119 +85,182 @@ tdm_engine_t *tdm_engine_init(void *mem, const tdm_engine_config_t *config) {
     tdm_engine_t *e = (tdm_engine_t *)mem;
     e->config = *config;
     e->slots = tdm_slots_init(base + l.slots, &config->slots);
-    if (config->ops->begin) {
-        e->seq = (tdm_attn_seq_t *)(void *)(base + l.list);
-    } else {
-        e->list = tdm_worklist_init(base + l.list, &config->worklist);
-        e->seq = tdm_worklist_seq(e->list);
-    }
-    e->row = (tdm_engine_row_t *)(void *)(base + l.row);
-    e->wanted = (uint32_t *)(void *)(base + l.wanted);
-    e->in = (tdm_sample_in_t *)(void *)(base + l.in);
-    e->drawn = (tdm_sample_out_t *)(void *)(base + l.drawn);
+    for (uint32_t i = 0; i < config->depth; i++)
+        turn_init(&e->turn[i], base + l.turn + i * l.end, &l, config);
     return e;
 }
 
-static tdm_sample_in_t question(const tdm_engine_t *e, uint32_t row) {
-    const tdm_slot_t *slot = tdm_slots_at(e->slots, e->row[row].slot);
+static turn_t *turn_of(tdm_engine_t *e, uint64_t iteration) {
+    return &e->turn[iteration % e->config.depth];
+}
+
+/* --- start: the host's work before the device's ------------------------- */
+
+static tdm_sample_in_t question(const tdm_engine_t *e, const tdm_engine_row_t *row) {
+    const tdm_slot_t *slot = tdm_slots_at(e->slots, row->slot);
     return (tdm_sample_in_t){.sampling = &slot->sampling,
-                             .history = tdm_slots_history(e->slots, e->row[row].slot),
+                             .history = tdm_slots_history(e->slots, row->slot),
                              .pos = slot->next_pos,
                              .prompt_cnt = slot->prompt_cnt};
 }
 
+/* input_of gives a decode's token.  A poisoned slot still runs, on any
+   token: its sequence ends by the scheduler's word, one iteration later. */
+static int32_t input_of(const tdm_engine_t *e, const tdm_plan_decode_t *d) {
+    if (tdm_slots_at(e->slots, d->slot)->token_cnt <= d->pos) return TDM_ROW_DRAWN;
+    return TDM_MAX(tdm_slots_history(e->slots, d->slot)[d->pos], 0);
+}
+
 /* gather turns slices and decodes into rows and attention sequences, and
    notes which rows sample.  The slots have been moved past the inputs. */
-static void gather(tdm_engine_t *e, const tdm_plan_t *plan) {
-    tdm_attn_seq_t *seq = e->seq;
-    uint32_t row = 0, wanted_cnt = 0;
+static void gather(tdm_engine_t *e, turn_t *t, const tdm_plan_t *plan) {
+    uint32_t row = 0, wanted_cnt = 0, seq_cnt = 0;
     for (uint32_t i = 0; i < plan->slice_cnt; i++) {
         const tdm_plan_slice_t *c = &plan->slice[i];
-        seq[i] =
+        t->seq[seq_cnt++] =
             (tdm_attn_seq_t){.slot = c->slot, .kv_cnt = c->pos + c->cnt, .cnt = c->cnt, .row = row};
-        for (uint32_t t = 0; t < c->cnt; t++)
-            e->row[row++] = (tdm_engine_row_t){
-                .token = plan->token[c->token_off + t], .slot = c->slot, .pos = c->pos + t};
-        if (c->is_last) e->wanted[wanted_cnt++] = row - 1;
+        for (uint32_t k = 0; k < c->cnt; k++)
+            t->row[row++] = (tdm_engine_row_t){
+                .token = plan->token[c->token_off + k], .slot = c->slot, .pos = c->pos + k};
+        if (c->is_last) t->wanted[wanted_cnt++] = row - 1;
     }
     for (uint32_t i = 0; i < plan->decode_cnt; i++) {
         const tdm_plan_decode_t *d = &plan->decode[i];
-        int32_t token = tdm_slots_history(e->slots, d->slot)[d->pos];
-        seq[plan->slice_cnt + i] =
+        t->seq[seq_cnt++] =
             (tdm_attn_seq_t){.slot = d->slot, .kv_cnt = d->pos + 1, .cnt = 1, .row = row};
-        /* A poisoned slot still runs, on any token: its sequence ends by
-           the scheduler's word, one iteration later. */
-        e->row[row] =
-            (tdm_engine_row_t){.token = token < 0 ? 0 : token, .slot = d->slot, .pos = d->pos};
-        e->wanted[wanted_cnt++] = row++;
+        t->row[row] = (tdm_engine_row_t){.token = input_of(e, d), .slot = d->slot, .pos = d->pos};
+        t->wanted[wanted_cnt++] = row++;
     }
-    for (uint32_t i = 0; i < wanted_cnt; i++) e->in[i] = question(e, e->wanted[i]);
-    e->it = (tdm_engine_iter_t){.plan = plan,
+    for (uint32_t i = 0; i < wanted_cnt; i++) t->in[i] = question(e, &t->row[t->wanted[i]]);
+    t->seq_cnt = seq_cnt;
+    t->it = (tdm_engine_iter_t){.turn = (uint32_t)(t - e->turn),
+                                .plan = plan,
                                 .row_cnt = row,
-                                .row = e->row,
-                                .seq = seq,
+                                .row = t->row,
+                                .seq = t->seq,
                                 .wanted_cnt = wanted_cnt,
-                                .wanted = e->wanted,
-                                .in = e->in,
+                                .wanted = t->wanted,
+                                .in = t->in,
                                 .page_table = tdm_slots_pages(e->slots),
                                 .table_stride = tdm_slots_stride(e->slots)};
 }
 
-static void plan_attention(tdm_engine_t *e) {
-    tdm_engine_iter_t *it = &e->it;
+static void plan_attention(tdm_engine_t *e, turn_t *t) {
+    tdm_engine_iter_t *it = &t->it;
     if (e->config.ops->begin) {
         e->config.ops->begin(e->config.ctx, it);
         return;
     }
     it->attn =
-        tdm_worklist_build(e->list, it->plan->slice_cnt, it->plan->decode_cnt, it->plan->route);
+        tdm_worklist_build(t->list, it->plan->slice_cnt, it->plan->decode_cnt, it->plan->route);
     it->route = it->attn->route;
     it->reason = it->attn->reason;
 }
 
-static void walk(tdm_engine_t *e, tdm_attn_stats_t *stats) {
-    const tdm_engine_ops_t *ops = e->config.ops;
-    void *ctx = e->config.ctx;
-    if (e->it.is_replayed) return;
-    ops->embed(ctx, &e->it);
-    for (uint32_t layer = 0; layer < e->config.layer_cnt; layer++) {
-        ops->qkv(ctx, &e->it, layer);
-        ops->rope_append(ctx, &e->it, layer);
-        ops->attention(ctx, &e->it, layer, stats);
-        ops->attn_out(ctx, &e->it, layer);
-        ops->ffn(ctx, &e->it, layer);
+tdm_status_t tdm_engine_start(tdm_engine_t *e, const tdm_plan_t *plan, tdm_result_t *result,
+                              tdm_error_t *err) {
+    memset(result, 0, offsetof(tdm_result_t, sample));
+    result->start_ns = tdm_clock_now_ns();
+    result->iteration = plan->iteration;
+    result->epoch = plan->epoch;
+    result->route = TDM_ROUTE_IDLE;
+    result->sm_cnt = result->slot_cnt = e->config.worklist.sm_cnt;
+    result->launch_cnt = e->config.layer_cnt;
+    TDM_CHECK(e->started - e->finished < e->config.depth);
+    tdm_status_t st = tdm_slots_check(e->slots, plan, err);
+    if (st != TDM_OK) {
+        result->fault = TDM_FAULT_executor_protocol;
+        result->end_ns = tdm_clock_now_ns();
+        return st;
+    }
+    turn_t *t = turn_of(e, e->started);
+    t->result = result;
+    t->stats = (tdm_attn_stats_t){0};
+    t->sample_ns = 0;
+    t->is_idle = plan->route == TDM_ROUTE_IDLE;
+    tdm_slots_apply(e->slots, plan);
+    if (e->config.ops->apply) e->config.ops->apply(e->config.ctx, plan);
+    if (!t->is_idle) {
+        gather(e, t, plan);
+        plan_attention(e, t);
+    }
+    e->started++;
+    return TDM_OK;
+}
+
+/* --- compute: the device's work ----------------------------------------- */
+
+/* settle puts in the tokens that the iteration before has drawn. */
+static void settle(const tdm_engine_t *e, turn_t *t) {
+    for (uint32_t i = t->it.plan->slice_cnt; i < t->seq_cnt; i++) {
+        tdm_engine_row_t *row = &t->row[t->seq[i].row];
+        if (row->token == TDM_ROW_DRAWN)
+            row->token = TDM_MAX(tdm_slots_history(e->slots, row->slot)[row->pos], 0);
     }
 }
 
-static void answer(tdm_engine_t *e, uint32_t row, const tdm_sample_out_t *drawn,
-                   tdm_result_sample_t *out) {
-    uint32_t slot = e->row[row].slot;
-    tdm_sample_out_t d = *drawn;
-    if (tdm_slots_at(e->slots, slot)->is_poisoned)
-        d = (tdm_sample_out_t){.token = -1, .flags = TDM_SAMPLE_NAN};
-    tdm_slots_sampled(e->slots, slot, d.token);
-    *out = (tdm_result_sample_t){.slot = slot,
-                                 .pos = tdm_slots_at(e->slots, slot)->next_pos,
-                                 .token = d.token,
-                                 .flags = d.flags,
-                                 .logprob = d.logprob};
-}
-
-static void sample(tdm_engine_t *e, tdm_result_t *result) {
+static void walk(const tdm_engine_t *e, turn_t *t) {
     const tdm_engine_ops_t *ops = e->config.ops;
     void *ctx = e->config.ctx;
-    for (uint32_t done = 0; done < e->it.wanted_cnt;) {
-        uint32_t cnt = TDM_MIN(e->it.wanted_cnt - done, e->config.logits_max);
-        ops->logits(ctx, e->wanted + done, cnt);
+    if (t->it.is_replayed) return;
+    ops->embed(ctx, &t->it);
+    for (uint32_t layer = 0; layer < e->config.layer_cnt; layer++) {
+        ops->qkv(ctx, &t->it, layer);
+        ops->rope_append(ctx, &t->it, layer);
+        ops->attention(ctx, &t->it, layer, &t->stats);
+        ops->attn_out(ctx, &t->it, layer);
+        ops->ffn(ctx, &t->it, layer);
+    }
+}
+
+/* draw samples the wanted rows in groups. */
+static void draw(const tdm_engine_t *e, turn_t *t) {
+    const tdm_engine_ops_t *ops = e->config.ops;
+    void *ctx = e->config.ctx;
+    for (uint32_t done = 0; done < t->it.wanted_cnt;) {
+        uint32_t cnt = TDM_MIN(t->it.wanted_cnt - done, e->config.logits_max);
+        ops->logits(ctx, t->wanted + done, cnt);
         int64_t start_ns = tdm_clock_now_ns();
-        ops->sample(ctx, e->in + done, cnt, e->drawn);
-        for (uint32_t i = 0; i < cnt; i++)
-            answer(e, e->wanted[done + i], &e->drawn[i], &result->sample[done + i]);
-        /* A device with a queue is waited for here: that is no time of sampling. */
-        if (!ops->finish) result->sample_ns += tdm_clock_now_ns() - start_ns;
+        ops->sample(ctx, t->in + done, cnt, ops->finish ? NULL : t->drawn + done);
+        if (!ops->finish) t->sample_ns += tdm_clock_now_ns() - start_ns;
         done += cnt;
     }
-    result->sample_cnt = e->it.wanted_cnt;
+}
+
+/* enter writes the drawn tokens into the histories. */
+static void enter(const tdm_engine_t *e, turn_t *t) {
+    for (uint32_t i = 0; i < t->it.wanted_cnt; i++)
+        tdm_slots_draw(e->slots, t->row[t->wanted[i]].slot, t->in[i].pos, t->drawn[i].token);
+}
+
+void tdm_engine_compute(tdm_engine_t *e) {
+    const tdm_engine_ops_t *ops = e->config.ops;
+    turn_t *t = turn_of(e, e->computed++);
+    if (!t->is_idle) {
+        if (!ops->finish) settle(e, t);
+        walk(e, t);
+        draw(e, t);
+        if (ops->finish)
+            ops->post(e->config.ctx, &t->it);
+        else
+            enter(e, t); /* at once: the next iteration runs on them */
+    }
+    if (e->config.depth > 1) t->end_ns = tdm_clock_now_ns();
+}
+
+/* --- finish: the host's work after the device's ------------------------- */
+
+static void answer(tdm_engine_t *e, turn_t *t, uint32_t i) {
+    uint32_t slot = t->row[t->wanted[i]].slot;
+    tdm_sample_out_t d = t->drawn[i];
+    if (tdm_slots_at(e->slots, slot)->is_poisoned)
+        d = (tdm_sample_out_t){.token = -1, .flags = TDM_SAMPLE_NAN};
+    tdm_slots_sampled(e->slots, slot, t->in[i].pos, d.token);
+    t->result->sample[i] = (tdm_result_sample_t){.slot = slot,
+                                                 .pos = t->in[i].pos,
+                                                 .token = d.token,
+                                                 .flags = d.flags,
+                                                 .logprob = d.logprob};
 }
 
 /* why_not_fused: a hybrid iteration on another route has a reason, found
@@ -198,43 +293,34 @@ static void fill(tdm_result_t *r, const tdm_attn_stats_t *s) {
     r->tile_key = (uint16_t)s->tile_key;
 }
 
-static tdm_status_t iterate(tdm_engine_t *e, const tdm_plan_t *plan, tdm_result_t *result,
-                            tdm_error_t *err) {
-    tdm_attn_stats_t stats = {0};
+/* close_turn hands out what the device left. */
+static tdm_status_t close_turn(tdm_engine_t *e, turn_t *t, tdm_error_t *err) {
     const tdm_engine_ops_t *ops = e->config.ops;
-    gather(e, plan);
-    plan_attention(e);
-    walk(e, &stats);
-    sample(e, result);
-    tdm_status_t st = ops->finish ? ops->finish(e->config.ctx, &e->it, &stats, err) : TDM_OK;
-    if (st != TDM_OK) {
-        result->sample_cnt = 0;
-        return st;
+    if (ops->finish) {
+        tdm_status_t st = ops->finish(e->config.ctx, &t->it, t->drawn, &t->stats, err);
+        if (st != TDM_OK) return st;
+        enter(e, t);
     }
-    fill(result, &stats);
-    result->route = e->it.route;
-    result->reason = why_not_fused(&e->it);
+    for (uint32_t i = 0; i < t->it.wanted_cnt; i++) answer(e, t, i);
+    for (uint32_t i = 0; i < t->seq_cnt; i++)
+        tdm_slots_done(e->slots, t->seq[i].slot, t->seq[i].kv_cnt - t->seq[i].cnt, t->seq[i].cnt);
+    t->result->sample_cnt = t->it.wanted_cnt;
+    t->result->sample_ns = t->sample_ns;
+    fill(t->result, &t->stats);
+    t->result->route = t->it.route;
+    t->result->reason = why_not_fused(&t->it);
     return TDM_OK;
 }
 
-tdm_status_t tdm_engine_run(tdm_engine_t *e, const tdm_plan_t *plan, tdm_result_t *result,
-                            tdm_error_t *err) {
-    memset(result, 0, offsetof(tdm_result_t, sample));
-    result->start_ns = tdm_clock_now_ns();
-    result->iteration = plan->iteration;
-    result->epoch = plan->epoch;
-    result->route = TDM_ROUTE_IDLE;
-    result->sm_cnt = result->slot_cnt = e->config.worklist.sm_cnt;
-    result->launch_cnt = e->config.layer_cnt;
-    tdm_status_t st = tdm_slots_check(e->slots, plan, err);
-    if (st != TDM_OK) {
-        result->fault = TDM_FAULT_executor_protocol;
-        result->end_ns = tdm_clock_now_ns();
-        return st;
-    }
-    tdm_slots_apply(e->slots, plan);
-    if (e->config.ops->apply) e->config.ops->apply(e->config.ctx, plan);
-    if (plan->route != TDM_ROUTE_IDLE) st = iterate(e, plan, result, err);
-    result->end_ns = tdm_clock_now_ns();
+tdm_status_t tdm_engine_finish(tdm_engine_t *e, tdm_error_t *err) {
+    TDM_CHECK(e->started > e->finished);
+    turn_t *t = turn_of(e, e->finished++);
+    tdm_result_t *r = t->result;
+    tdm_status_t st = t->is_idle ? TDM_OK : close_turn(e, t, err);
+    /* Of two under way the second begins where the first ends. */
+    r->start_ns = TDM_MAX(r->start_ns, e->end_ns);
+    r->end_ns = tdm_clock_now_ns();
+    if (e->config.depth > 1 && !e->config.ops->finish) r->end_ns = t->end_ns;
+    e->end_ns = r->end_ns;
     return st;
 }

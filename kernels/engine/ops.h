@@ -10,15 +10,20 @@
      att      [row][head][dim]  attention's output
      logits   [i][vocab]        of the rows named in the last `logits`
 
-     apply ; begin ; embed ; layers x ( qkv ; rope_append ; attention ; attn_out ; ffn ) ;
-     groups of sampled rows x ( logits ; sample ) ; finish
+     start    apply ; begin
+     compute  embed ; layers x ( qkv ; rope_append ; attention ; attn_out ; ffn ) ;
+              groups of sampled rows x ( logits ; sample ) ; post
+     finish   finish
 
    Rows are all prefill rows in slice order, then the decodes.  Every op
    is complete, for a following op of the same ctx, when it returns; a
-   device with a queue may return early as long as it keeps that order,
-   except `sample` and `finish`, which return with the host's numbers.
-   A device that fails keeps its error and makes the following ops do
-   nothing; `finish` tells it. */
+   device with a queue, which is one that has `finish`, may return early
+   as long as it keeps that order.  A device that fails keeps its error
+   and makes the following ops do nothing; `finish` tells it.
+
+   At depth 2 the next iteration may be started before one is finished, and
+   the row of a decode then has no token yet: the device itself puts in
+   what it drew for the slot before. */
 
 #include "appliance/base/status.h"
 #include "kernels/include/attention.h"
@@ -26,14 +31,18 @@
 
 TDM_BEGIN_DECLS
 
+#define TDM_ROW_DRAWN (-1) /* the token is what the iteration before draws for the slot */
+
 typedef struct tdm_engine_row {
-    int32_t token; /* in [0, vocab) */
+    int32_t token; /* in [0, vocab); at depth 2, of a device with a queue, also TDM_ROW_DRAWN,
+                      which runs as 0 where no token could be drawn */
     uint32_t slot;
     uint32_t pos;
 } tdm_engine_row_t;
 
 /* One iteration, constant while its layers are walked. */
 typedef struct tdm_engine_iter {
+    uint32_t turn; /* in [0, depth): which of those under way, for what a device keeps twice */
     const tdm_plan_t *plan; /* as it came, checked and applied */
     uint32_t row_cnt;
     const tdm_engine_row_t *row; /* [row_cnt] */
@@ -74,13 +83,16 @@ typedef struct tdm_engine_ops {
     /* logits of cnt rows, at most logits_max of the engine's config */
     void (*logits)(void *ctx, const uint32_t *row, uint32_t cnt);
     /* one token per row of the last `logits`; in[i].logits is the op's to
-       fill in */
+       fill in; NULL out: `finish` will ask for them */
     void (*sample)(void *ctx, tdm_sample_in_t *in, uint32_t cnt, tdm_sample_out_t *out);
-    /* The end of an iteration, NULL where nothing is left to do: waits, adds
+    /* All of the iteration is queued; NULL with `finish`. */
+    void (*post)(void *ctx, const tdm_engine_iter_t *it);
+    /* The end of the oldest iteration under way, NULL for a device without a
+       queue: waits, writes the wanted rows' tokens to out [wanted_cnt], adds
        to stats what its attention did, and answers TDM_ERR_INTERNAL where
        any op since `begin` failed. */
-    tdm_status_t (*finish)(void *ctx, const tdm_engine_iter_t *it, tdm_attn_stats_t *stats,
-                           tdm_error_t *err);
+    tdm_status_t (*finish)(void *ctx, const tdm_engine_iter_t *it, tdm_sample_out_t *out,
+                           tdm_attn_stats_t *stats, tdm_error_t *err);
 } tdm_engine_ops_t;
 
 TDM_END_DECLS

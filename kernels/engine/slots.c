@@ -62,7 +62,7 @@ static void open_one(tdm_slots_t *s, const tdm_plan_open_t *o) {
     t->is_open = 1;
     t->prompt_cnt = o->prompt_cnt;
     t->filled_cnt = o->filled_cnt;
-    t->next_pos = t->token_cnt = o->filled_cnt;
+    t->next_pos = t->token_cnt = t->due_cnt = o->filled_cnt;
     t->sampling = o->sampling;
 }
 
@@ -90,10 +90,9 @@ static void slice_one(tdm_slots_t *s, const tdm_plan_t *plan, const tdm_plan_sli
     tdm_slot_t *t = &s->slot[c->slot];
     memcpy(history_of(s, c->slot) + c->pos, plan->token + c->token_off,
            (uint64_t)c->cnt * sizeof(int32_t));
-    for (uint32_t i = 0; i < c->cnt; i++)
-        note_input(s, c->slot, c->pos + i, plan->token[c->token_off + i]);
-    t->next_pos = c->pos + c->cnt;
-    t->token_cnt = t->next_pos;
+    t->next_pos = t->token_cnt = c->pos + c->cnt;
+    t->due_cnt = t->next_pos + c->is_last;
+    t->busy_cnt++;
 }
 
 void tdm_slots_apply(tdm_slots_t *s, const tdm_plan_t *plan) {
@@ -102,19 +101,26 @@ void tdm_slots_apply(tdm_slots_t *s, const tdm_plan_t *plan) {
     for (uint32_t i = 0; i < plan->grant_cnt; i++) grant_one(s, plan, &plan->grant[i]);
     for (uint32_t i = 0; i < plan->slice_cnt; i++) slice_one(s, plan, &plan->slice[i]);
     for (uint32_t i = 0; i < plan->decode_cnt; i++) {
-        uint32_t slot = plan->decode[i].slot, pos = plan->decode[i].pos;
-        tdm_slot_t *t = &s->slot[slot];
-        note_input(s, slot, pos, history_of(s, slot)[pos]);
+        tdm_slot_t *t = &s->slot[plan->decode[i].slot];
         t->next_pos++;
-        t->token_cnt = t->next_pos;
+        t->due_cnt = t->next_pos + 1;
+        t->busy_cnt++;
     }
 }
 
-void tdm_slots_sampled(tdm_slots_t *s, uint32_t slot, int32_t token) {
+void tdm_slots_draw(tdm_slots_t *s, uint32_t slot, uint32_t pos, int32_t token) {
+    history_of(s, slot)[pos] = token;
+}
+
+void tdm_slots_sampled(tdm_slots_t *s, uint32_t slot, uint32_t pos, int32_t token) {
     tdm_slot_t *t = &s->slot[slot];
     if (token < 0) t->is_poisoned = 1;
-    history_of(s, slot)[t->next_pos] = token;
-    t->token_cnt = t->next_pos + 1;
+    t->token_cnt = pos + 1;
+}
+
+void tdm_slots_done(tdm_slots_t *s, uint32_t slot, uint32_t pos, uint32_t cnt) {
+    for (uint32_t i = pos; i < pos + cnt; i++) note_input(s, slot, i, history_of(s, slot)[i]);
+    s->slot[slot].busy_cnt--;
 }
 
 const tdm_slot_t *tdm_slots_at(const tdm_slots_t *s, uint32_t slot) {

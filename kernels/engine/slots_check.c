@@ -50,7 +50,7 @@ static void shadow_all(tdm_slots_t *s) {
                                        .prompt_cnt = t->prompt_cnt,
                                        .page_cnt = t->page_cnt,
                                        .next_pos = t->next_pos,
-                                       .token_cnt = t->token_cnt};
+                                       .due_cnt = t->due_cnt};
     }
 }
 
@@ -64,6 +64,8 @@ static tdm_status_t check_close(tdm_slots_t *s, uint32_t slot, tdm_error_t *err)
 static tdm_status_t check_open(tdm_slots_t *s, const tdm_plan_open_t *o, tdm_error_t *err) {
     if (o->slot >= s->config.seq_max || s->shadow[o->slot].is_open)
         REFUSE("plan: opens slot %u, which is not free", o->slot);
+    if (s->slot[o->slot].busy_cnt)
+        REFUSE("plan: opens slot %u, which an iteration under way runs", o->slot);
     if (o->prompt_cnt == 0 || o->prompt_cnt > s->config.context_max)
         REFUSE("plan: slot %u has a prompt of %u tokens", o->slot, o->prompt_cnt);
     if (o->filled_cnt % TDM_KV_PAGE_TOKENS != 0 || o->filled_cnt > s->config.context_max)
@@ -73,7 +75,7 @@ static tdm_status_t check_open(tdm_slots_t *s, const tdm_plan_open_t *o, tdm_err
     s->shadow[o->slot] = (slot_shadow_t){.is_open = 1,
                                          .prompt_cnt = o->prompt_cnt,
                                          .next_pos = o->filled_cnt,
-                                         .token_cnt = o->filled_cnt};
+                                         .due_cnt = o->filled_cnt};
     return TDM_OK;
 }
 
@@ -134,7 +136,7 @@ static tdm_status_t check_slice(tdm_slots_t *s, const tdm_plan_t *p, const tdm_p
 static tdm_status_t check_decode(tdm_slots_t *s, const tdm_plan_decode_t *d, tdm_error_t *err) {
     tdm_status_t st = check_inputs(s, d->slot, d->pos, 1, err);
     if (st != TDM_OK) return st;
-    if (s->shadow[d->slot].token_cnt <= d->pos)
+    if (s->shadow[d->slot].due_cnt <= d->pos)
         REFUSE("plan: slot %u decodes position %u, whose token is unknown", d->slot, d->pos);
     return TDM_OK;
 }

@@ -10,7 +10,7 @@ typedef struct slot_shadow {
     uint32_t prompt_cnt;
     uint32_t page_cnt;
     uint32_t next_pos;
-    uint32_t token_cnt;
+    uint32_t due_cnt;
     uint32_t is_used; /* a slice or decode of this plan has it */
 } slot_shadow_t;
 

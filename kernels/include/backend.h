@@ -10,9 +10,15 @@
      tdm_backend_cpu_need      ->     bytes, before anything is taken
      tdm_backend_cpu_create    ->     weights borrowed; slot tables, KV pool,
                                       workspaces, threads taken
-     tdm_backend_run(plan)     ->     deltas applied, layers walked,
+     tdm_backend_start(plan)   ->     checked, deltas applied, queued
+     tdm_backend_finish        ->     layers walked,
                                <-     result filled: one whole iteration
      tdm_backend_destroy       ->     threads joined, memory given back
+
+   Ahead (config.is_ahead): a second plan may be started while the first
+   is under way, and is computed right after it, without the host between.
+   Its decodes run on the tokens that the first samples, wherever those
+   lie; results come in the order of the plans, the same as without.
 
    The backend owns the slot tables (page table, token history, sampling
    parameters) and the KV contents.  They live from create to destroy and
@@ -27,7 +33,7 @@
 
    Ownership: weights and arena are the caller's; on the CPU they outlive the backend.
    Limits: create takes all memory; run allocates, locks and logs nothing.
-   One thread calls the door at a time.
+   One thread calls the door.
 
    Times in a result are CLOCK_MONOTONIC, read by the backend itself: an
    iteration is the one place below a tile where time passes. */
@@ -64,6 +70,7 @@ typedef struct tdm_backend_config {
                              appliance/abi/dummy.h says, and only their shape is read */
     uint32_t
         is_deterministic; /* GPU: 1: bits as below hold there too; slower.  The CPU's always do */
+    uint32_t is_ahead;    /* 1: two iterations may be under way */
 } tdm_backend_config_t;
 
 /* What a running backend says of itself; constant after create. */
@@ -71,6 +78,8 @@ typedef struct tdm_backend_info {
     const char *name; /* "cpu", "cuda" */
     const char *isa;  /* CPU: "scalar", "avx2", "avx512"; GPU: "sm_90a" */
     uint32_t sm_cnt;
+    uint32_t depth;         /* iterations under way at once: 1, ahead 2 */
+    uint32_t has_bell;      /* what tdm_backend_listen names is called */
     uint32_t variant_cnt;   /* a plan's variant lies in [0, variant_cnt) */
     uint32_t kv_page_cnt;   /* as configured */
     uint32_t kv_dtype;      /* as configured */
@@ -83,9 +92,15 @@ typedef struct tdm_backend_info {
 
 typedef struct tdm_backend tdm_backend_t;
 
+/* tdm_backend_bell_t hears that an iteration is computed; any thread. */
+typedef void tdm_backend_bell_t(void *ctx);
+
 typedef struct tdm_backend_ops {
-    tdm_status_t (*run)(tdm_backend_t *b, const tdm_plan_t *plan, tdm_result_t *result,
-                        tdm_error_t *err);
+    tdm_status_t (*start)(tdm_backend_t *b, const tdm_plan_t *plan, tdm_result_t *result,
+                          tdm_error_t *err);
+    int (*is_done)(tdm_backend_t *b);                                      /* NULL: depth is 1 */
+    void (*listen)(tdm_backend_t *b, tdm_backend_bell_t *bell, void *ctx); /* NULL: no bell */
+    tdm_status_t (*finish)(tdm_backend_t *b, tdm_error_t *err);
     void (*destroy)(tdm_backend_t *b);
 } tdm_backend_ops_t;
 
@@ -124,21 +139,48 @@ TDM_MUST_USE tdm_status_t tdm_backend_cuda_create(const tdm_weights_t *weights,
                                                   tdm_backend_progress_t *progress, void *ctx,
                                                   tdm_backend_t **out, tdm_error_t *err);
 
-/* tdm_backend_run does one whole iteration and returns when it is done.
+/* tdm_backend_start takes an iteration on; info.depth may be under way.
 
-   TDM_OK           result is filled; result->fault is 0.
+   TDM_OK           plan and result are the backend's until its finish.
    TDM_ERR_CORRUPT  the plan contradicts itself, the config or the slot
                     tables: result->fault is TDM_FAULT_executor_protocol,
                     sample_cnt 0, nothing was changed; the sentence names
                     the first contradiction.  plan may be hostile memory,
-                    as long as nobody writes it during the call.
-   TDM_ERR_INTERNAL the device failed: the backend must be destroyed.
+                    as long as nobody writes it from start to finish.
+   TDM_ERR_INTERNAL as of tdm_backend_finish.
 
-   iteration, epoch, route and the times are set in every case; bytes of
-   result->sample past sample_cnt are left as they were. */
+   iteration, epoch, route and the times are set in every case. */
+TDM_MUST_USE static inline tdm_status_t tdm_backend_start(tdm_backend_t *b, const tdm_plan_t *plan,
+                                                          tdm_result_t *result, tdm_error_t *err) {
+    return b->ops->start(b, plan, result, err);
+}
+
+/* tdm_backend_is_done says whether the oldest iteration under way would be
+   finished without a wait, or has failed; at depth 1 finish is what
+   computes, and the answer is yes. */
+static inline int tdm_backend_is_done(tdm_backend_t *b) {
+    return b->ops->is_done ? b->ops->is_done(b) : 1;
+}
+
+/* tdm_backend_listen lets bell(ctx) be called whenever an iteration is done,
+   where info.has_bell; before the first start. */
+static inline void tdm_backend_listen(tdm_backend_t *b, tdm_backend_bell_t *bell, void *ctx) {
+    if (b->ops->listen) b->ops->listen(b, bell, ctx);
+}
+
+/* tdm_backend_finish waits for the oldest iteration under way and fills its
+   result; result->fault is 0.  TDM_ERR_INTERNAL: the device failed, and the
+   backend must be destroyed.  Bytes of result->sample past sample_cnt are
+   left as they were. */
+TDM_MUST_USE static inline tdm_status_t tdm_backend_finish(tdm_backend_t *b, tdm_error_t *err) {
+    return b->ops->finish(b, err);
+}
+
+/* tdm_backend_run does one whole iteration; none may be under way. */
 TDM_MUST_USE static inline tdm_status_t tdm_backend_run(tdm_backend_t *b, const tdm_plan_t *plan,
                                                         tdm_result_t *result, tdm_error_t *err) {
-    return b->ops->run(b, plan, result, err);
+    tdm_status_t st = tdm_backend_start(b, plan, result, err);
+    return st == TDM_OK ? tdm_backend_finish(b, err) : st;
 }
 
 /* tdm_backend_destroy ends the backend; NULL is allowed. */

@@ -51,19 +51,13 @@ static void hang(const tdm_backend_t *b) {
     }
 }
 
-static tdm_status_t run(tdm_backend_t *b, const tdm_plan_t *plan, tdm_result_t *result,
-                        tdm_error_t *err) {
+static tdm_status_t start(tdm_backend_t *b, const tdm_plan_t *plan, tdm_result_t *result,
+                          tdm_error_t *err) {
     uint32_t number = tdm_swap_acq_rel(&told, 0u);
     if (number == SIGUSR1 && fail(b, err) != TDM_OK) return TDM_ERR_INTERNAL;
     if (number == SIGUSR2) hang(b);
-    return real_ops->run(b, plan, result, err);
+    return real_ops->start(b, plan, result, err);
 }
-
-static void destroy(tdm_backend_t *b) {
-    real_ops->destroy(b);
-}
-
-static const tdm_backend_ops_t faulty_ops = {.run = run, .destroy = destroy};
 
 /* fake_board looks at the fake driver, where there is one. */
 static void fake_board(tdm_channel_t *c) {
@@ -83,11 +77,14 @@ static void fake_board(tdm_channel_t *c) {
 tdm_status_t __wrap_tdm_worker_run(tdm_channel_t *c, tdm_backend_t *backend, tdm_poll_mode_t mode,
                                    const uint32_t *stop, tdm_error_t *err) {
     real_ops = backend->ops;
+    tdm_backend_ops_t faulty_ops = *real_ops;
+    faulty_ops.start = start;
     backend->ops = &faulty_ops;
     (void)signal(SIGUSR1, on_signal);
     (void)signal(SIGUSR2, on_signal);
     fake_board(c);
     tdm_status_t st = __real_tdm_worker_run(c, backend, mode, stop, err);
+    backend->ops = real_ops;
     tdm_sampler_close(&sampler);
     return st;
 }

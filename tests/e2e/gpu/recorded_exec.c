@@ -43,8 +43,10 @@ typedef struct player {
     tdm_result_t iteration[ITERATION_MAX]; /* samples unused */
     fake_nvml_t board[BOARD_MAX];
     uint32_t iteration_cnt, board_cnt;
-    uint32_t at[TDM_ROUTE_CNT]; /* next of each route */
-    struct timespec changed;    /* of the file */
+    uint32_t at[TDM_ROUTE_CNT];              /* next of each route */
+    tdm_result_t *result[TDM_CHANNEL_DEPTH]; /* of what is under way */
+    uint64_t start_cnt, finish_cnt;
+    struct timespec changed; /* of the file */
     int64_t begin_ns;
     fake_nvml_t *driver; /* NULL: none */
     uint64_t energy_mj;  /* of the turns before this one */
@@ -141,11 +143,18 @@ static void wait_until(int64_t at_ns) {
     }
 }
 
-static tdm_status_t run(tdm_backend_t *b, const tdm_plan_t *plan, tdm_result_t *out,
-                        tdm_error_t *err) {
+static tdm_status_t start(tdm_backend_t *b, const tdm_plan_t *plan, tdm_result_t *out,
+                          tdm_error_t *err) {
     read_again();
     play_board();
-    tdm_status_t st = real_ops->run(b, plan, out, err);
+    tdm_status_t st = real_ops->start(b, plan, out, err);
+    if (st == TDM_OK) player.result[player.start_cnt++ % TDM_CHANNEL_DEPTH] = out;
+    return st;
+}
+
+static tdm_status_t finish(tdm_backend_t *b, tdm_error_t *err) {
+    tdm_result_t *out = player.result[player.finish_cnt++ % TDM_CHANNEL_DEPTH];
+    tdm_status_t st = real_ops->finish(b, err);
     const tdm_result_t *r = st == TDM_OK && out->route < TDM_ROUTE_CNT ? next_of(out->route) : NULL;
     if (!r) return st;
     wait_until(out->start_ns + r->end_ns);
@@ -165,12 +174,6 @@ static tdm_status_t run(tdm_backend_t *b, const tdm_plan_t *plan, tdm_result_t *
     out->sm_cnt = r->sm_cnt;
     return TDM_OK;
 }
-
-static void destroy(tdm_backend_t *b) {
-    real_ops->destroy(b);
-}
-
-static const tdm_backend_ops_t played_ops = {.run = run, .destroy = destroy};
 
 static void open_board(tdm_channel_t *c) {
     char path[440];
@@ -195,8 +198,12 @@ tdm_status_t __wrap_tdm_worker_run(tdm_channel_t *c, tdm_backend_t *backend, tdm
     read_again();
     open_board(c);
     real_ops = backend->ops;
+    tdm_backend_ops_t played_ops = *real_ops;
+    played_ops.start = start;
+    played_ops.finish = finish;
     backend->ops = &played_ops;
     tdm_status_t st = __real_tdm_worker_run(c, backend, mode, stop, err);
+    backend->ops = real_ops;
     tdm_sampler_close(&sampler);
     return st;
 }

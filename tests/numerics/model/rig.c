@@ -101,8 +101,8 @@ void rig_stream_make(rig_stream_t *s, uint32_t prompt_cnt, uint32_t out_max, uin
 
 typedef struct seat {
     uint32_t slot;
-    uint32_t pos;   /* next input position */
-    uint32_t known; /* tokens that exist: prompt and sampled */
+    uint32_t pos;  /* next input position */
+    uint64_t last; /* iteration that ran it last */
     uint32_t page_cnt;
     uint32_t page[(RIG_TOKEN_MAX + 63) / 64];
     enum { SEAT_OUT, SEAT_IN, SEAT_ENDED, SEAT_GONE } state;
@@ -111,8 +111,9 @@ typedef struct seat {
 typedef struct rig {
     const tdm_backend_config_t *config;
     tdm_rng_t *rng;
-    tdm_plan_t *plan;
-    tdm_result_t *result;
+    tdm_plan_t *plan;   /* the one being made */
+    uint64_t planned;   /* iterations */
+    uint64_t collected; /* of them */
     seat_t *seat;
     uint32_t *free_page, free_page_cnt;
     uint32_t free_slot[TDM_SEQ_MAX], free_slot_cnt;
@@ -140,7 +141,6 @@ static void leave(rig_t *g, seat_t *t) {
 static void enter(rig_t *g, seat_t *t, const rig_stream_t *s) {
     t->slot = take(g, g->free_slot, &g->free_slot_cnt);
     t->state = SEAT_IN;
-    t->known = s->prompt_cnt;
     g->plan->open[g->plan->open_cnt++] =
         (tdm_plan_open_t){.slot = t->slot, .prompt_cnt = s->prompt_cnt, .sampling = s->sampling};
 }
@@ -164,11 +164,14 @@ static int has_room(const rig_t *g, const rig_stream_t *s, uint32_t promised) {
     return g->free_slot_cnt > 0 && g->free_page_cnt >= promised + need;
 }
 
+/* run_inputs plans a seat's next inputs.  Two under way: the token that a
+   decode runs on may not be known, nor that it was the last. */
 static void run_inputs(rig_t *g, seat_t *t, const rig_stream_t *s) {
     tdm_plan_t *p = g->plan;
     if (t->pos >= s->prompt_cnt) {
         grow(g, t, t->pos + 1);
-        p->decode[p->decode_cnt++] = (tdm_plan_decode_t){.slot = t->slot, .pos = t->pos};
+        p->decode[p->decode_cnt++] = (tdm_plan_decode_t){.slot = t->slot, .pos = t->pos++};
+        t->last = p->iteration;
         return;
     }
     uint32_t room = g->config->token_max - p->token_cnt;
@@ -183,6 +186,8 @@ static void run_inputs(rig_t *g, seat_t *t, const rig_stream_t *s) {
                                                   .is_last = t->pos + cnt == s->prompt_cnt};
     memcpy(p->token + p->token_cnt, s->token + t->pos, cnt * sizeof *p->token);
     p->token_cnt += cnt;
+    t->pos += cnt;
+    t->last = p->iteration;
 }
 
 static uint32_t pick_route(rig_t *g) {
@@ -195,13 +200,12 @@ static uint32_t pick_route(rig_t *g) {
 
 static void build(rig_t *g, const rig_stream_t *streams, uint32_t cnt) {
     tdm_plan_t *p = g->plan;
-    uint64_t iteration = p->iteration;
     memset(p, 0, offsetof(tdm_plan_t, close));
-    p->iteration = iteration + 1;
+    p->iteration = ++g->planned;
     uint32_t promised = 0;
     for (uint32_t i = 0; i < cnt; i++) {
         seat_t *t = &g->seat[i];
-        if (t->state == SEAT_ENDED) leave(g, t);
+        if (t->state == SEAT_ENDED && t->last <= g->collected) leave(g, t);
         if (t->state == SEAT_IN)
             promised += (streams[i].prompt_cnt + streams[i].out_max + 63) / 64 - t->page_cnt;
     }
@@ -221,29 +225,36 @@ static void build(rig_t *g, const rig_stream_t *streams, uint32_t cnt) {
 
 static uint32_t owner_of(const rig_t *g, uint32_t slot, uint32_t cnt) {
     for (uint32_t i = 0; i < cnt; i++)
-        if (g->seat[i].state == SEAT_IN && g->seat[i].slot == slot) return i;
+        if ((g->seat[i].state == SEAT_IN || g->seat[i].state == SEAT_ENDED) &&
+            g->seat[i].slot == slot)
+            return i;
     TDM_CHECK(0);
     return 0;
 }
 
-static void collect(rig_t *g, rig_stream_t *streams, uint32_t cnt, const rig_total_t *total) {
-    const tdm_plan_t *p = g->plan;
-    const tdm_result_t *r = g->result;
+static void collect(rig_t *g, const tdm_plan_t *p, const tdm_result_t *r, rig_stream_t *streams,
+                    uint32_t cnt, rig_total_t *total) {
     uint32_t next = 0;
+    TDM_CHECK(r->iteration == p->iteration && r->iteration == ++g->collected);
     for (uint32_t i = 0; i < p->slice_cnt + p->decode_cnt; i++) {
         int is_slice = i < p->slice_cnt;
-        uint32_t slot = is_slice ? p->slice[i].slot : p->decode[i - p->slice_cnt].slot;
+        const tdm_plan_decode_t *d = &p->decode[i - p->slice_cnt];
+        uint32_t slot = is_slice ? p->slice[i].slot : d->slot;
+        uint32_t pos = is_slice ? p->slice[i].pos + p->slice[i].cnt : d->pos + 1;
+        if (is_slice && !p->slice[i].is_last) continue;
         uint32_t at = owner_of(g, slot, cnt);
         seat_t *t = &g->seat[at];
         rig_stream_t *s = &streams[at];
-        t->pos += is_slice ? p->slice[i].cnt : 1;
-        if (is_slice && !p->slice[i].is_last) continue;
-        if (total && total->sampled) total->sampled(total->ctx, at, t->pos, next);
         const tdm_result_sample_t *got = &r->sample[next++];
-        TDM_CHECK(got->slot == slot && got->pos == t->pos);
-        s->token[t->pos] = got->token;
-        s->logprob[t->pos] = got->logprob;
-        s->flags[t->pos] = got->flags;
+        TDM_CHECK(got->slot == slot && got->pos == pos);
+        if (t->state == SEAT_ENDED) { /* computed past the end */
+            if (total) total->past_cnt++;
+            continue;
+        }
+        if (total && total->sampled) total->sampled(total->ctx, at, pos, next - 1);
+        s->token[pos] = got->token;
+        s->logprob[pos] = got->logprob;
+        s->flags[pos] = got->flags;
         if (++s->out_cnt == s->out_max) t->state = SEAT_ENDED;
     }
     TDM_CHECK(next == r->sample_cnt);
@@ -262,26 +273,37 @@ static void add(rig_total_t *total, const tdm_result_t *r) {
 void rig_drive(tdm_backend_t *b, const tdm_backend_config_t *config, rig_stream_t *streams,
                uint32_t cnt, tdm_rng_t *rng, rig_total_t *total) {
     rig_t g = {.config = config, .rng = rng};
-    g.plan = calloc(1, sizeof *g.plan);
-    g.result = calloc(1, sizeof *g.result);
+    uint32_t depth = tdm_backend_info(b)->depth;
+    tdm_plan_t *plan = calloc(depth, sizeof *plan);
+    tdm_result_t *result = calloc(depth, sizeof *result);
+    tdm_error_t err = {0};
     g.seat = calloc(cnt, sizeof *g.seat);
     g.free_page = calloc(config->kv_page_cnt, sizeof *g.free_page);
-    TDM_CHECK(g.plan && g.result && g.seat && g.free_page);
+    TDM_CHECK(plan && result && g.seat && g.free_page);
     for (uint32_t i = 0; i < config->kv_page_cnt; i++) g.free_page[g.free_page_cnt++] = i;
     for (uint32_t i = 0; i < config->seq_max; i++) g.free_slot[g.free_slot_cnt++] = i;
     for (uint32_t gone = 0, turn = 0; gone < cnt; turn++) {
         TDM_CHECK(turn < 100000);
-        tdm_error_t err = {0};
-        build(&g, streams, cnt);
-        tdm_status_t st = tdm_backend_run(b, g.plan, g.result, &err);
-        if (st != TDM_OK) tdm_check_failed(err.text, __FILE__, __LINE__);
-        add(total, g.result);
-        collect(&g, streams, cnt, total);
         gone = 0;
         for (uint32_t i = 0; i < cnt; i++) gone += g.seat[i].state == SEAT_GONE;
+        if (gone < cnt) {
+            g.plan = &plan[g.planned % depth];
+            build(&g, streams, cnt);
+            if (tdm_backend_start(b, g.plan, &result[(g.planned - 1) % depth], &err) != TDM_OK)
+                tdm_check_failed(err.text, __FILE__, __LINE__);
+            if (g.planned - g.collected < depth) continue;
+        }
+        while (g.collected < g.planned) {
+            uint32_t at = (uint32_t)(g.collected % depth);
+            if (tdm_backend_finish(b, &err) != TDM_OK)
+                tdm_check_failed(err.text, __FILE__, __LINE__);
+            add(total, &result[at]);
+            collect(&g, &plan[at], &result[at], streams, cnt, total);
+            if (gone < cnt) break;
+        }
     }
-    free(g.plan);
-    free(g.result);
+    free(plan);
+    free(result);
     free(g.seat);
     free(g.free_page);
 }

@@ -35,12 +35,17 @@ void rig_stream_make(rig_stream_t *s, uint32_t prompt_cnt, uint32_t out_max, uin
    in which slots and pages, how prompts are cut, who takes part in an
    iteration and by which route is random; with NULL everything runs as
    early and as whole as it can, FUSED.  Sums of all results are added to
-   total (NULL: dropped). */
+   total (NULL: dropped).
+
+   Of a backend that works ahead, every plan but the first is made and
+   started while the one before is under way; a stream's end is heard of
+   one iteration late, and the token past it dropped. */
 typedef struct rig_total {
     uint64_t iteration_cnt;
     uint64_t route_cnt[TDM_ROUTE_CNT];
     uint64_t vcta_planned[TDM_KIND_CNT];
     uint64_t vcta_executed[TDM_KIND_CNT];
+    uint64_t past_cnt; /* tokens computed past the end of a stream */
     /* Where set: hears of the i-th sampled row of each iteration that it gave
        streams[stream].token[pos]. */
     void (*sampled)(void *ctx, uint32_t stream, uint32_t pos, uint32_t i);

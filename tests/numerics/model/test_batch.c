@@ -77,8 +77,8 @@ static void run_alone(const tdm_weights_t *w, rig_stream_t *s, uint32_t kv_dtype
     tdm_backend_destroy(b);
 }
 
-static void compare_all(uint32_t kv_dtype, uint32_t isa, uint32_t sm_from, uint32_t sm_to,
-                        uint64_t seed) {
+static void compare_all(uint32_t kv_dtype, uint32_t isa, uint32_t is_ahead, uint32_t sm_from,
+                        uint32_t sm_to, uint64_t seed) {
     tdm_weights_t *w = rig_weights_make(&shape, seed);
     rig_stream_t *alone = malloc(STREAMS * sizeof *alone);
     rig_stream_t *together = malloc(STREAMS * sizeof *together);
@@ -90,6 +90,7 @@ static void compare_all(uint32_t kv_dtype, uint32_t isa, uint32_t sm_from, uint3
     for (uint32_t sm_cnt = sm_from; sm_cnt <= sm_to; sm_cnt++) {
         tdm_rng_t rng = {seed * 10 + sm_cnt};
         tdm_backend_config_t config = make_config(sm_cnt, kv_dtype, isa);
+        config.is_ahead = is_ahead;
         tdm_backend_t *b = rig_backend(w, &config);
         make_streams(together, seed);
         for (uint32_t i = 0; i < STREAMS; i++) forget(&together[i]);
@@ -103,6 +104,7 @@ static void compare_all(uint32_t kv_dtype, uint32_t isa, uint32_t sm_from, uint3
         assert_true(total.vcta_planned[k] > 0);
         assert_int_equal(total.vcta_planned[k], total.vcta_executed[k]);
     }
+    assert_true(is_ahead ? total.past_cnt > 0 : total.past_cnt == 0);
     free(alone);
     free(together);
     rig_weights_free(w);
@@ -110,17 +112,17 @@ static void compare_all(uint32_t kv_dtype, uint32_t isa, uint32_t sm_from, uint3
 
 static void streams_over_float_pages_are_what_they_are_alone(void **state) {
     (void)state;
-    compare_all(TDM_KV_F32, TDM_CPU_ISA_AUTO, 3, 3, 11);
+    compare_all(TDM_KV_F32, TDM_CPU_ISA_AUTO, 0, 3, 3, 11);
 }
 
 static void streams_over_bf16_pages_are_what_they_are_alone(void **state) {
     (void)state;
-    compare_all(TDM_KV_BF16, TDM_CPU_ISA_AUTO, 1, 3, 12);
+    compare_all(TDM_KV_BF16, TDM_CPU_ISA_AUTO, 0, 1, 3, 12);
 }
 
 static void streams_over_fp8_pages_are_what_they_are_alone(void **state) {
     (void)state;
-    compare_all(TDM_KV_E4M3, TDM_CPU_ISA_AUTO, 2, 3, 14);
+    compare_all(TDM_KV_E4M3, TDM_CPU_ISA_AUTO, 0, 2, 3, 14);
 }
 
 /* go_on runs a greedy stream whole, then has another backend begin anew from
@@ -156,9 +158,15 @@ static void a_second_life_goes_on_where_the_first_ended(void **state) {
 #if defined(__x86_64__)
 static void streams_on_avx2_are_what_they_are_alone(void **state) {
     (void)state;
-    compare_all(TDM_KV_BF16, TDM_CPU_ISA_AVX2, 2, 2, 13);
+    compare_all(TDM_KV_BF16, TDM_CPU_ISA_AVX2, 0, 2, 2, 13);
 }
 #endif
+
+/* The tokens that decodes run on are not known when they are planned. */
+static void streams_planned_ahead_are_what_they_are_alone(void **state) {
+    (void)state;
+    compare_all(TDM_KV_F32, TDM_CPU_ISA_AUTO, 1, 1, 3, 14);
+}
 
 int main(void) {
     const struct CMUnitTest tests[] = {
@@ -166,6 +174,7 @@ int main(void) {
         cmocka_unit_test(streams_over_bf16_pages_are_what_they_are_alone),
         cmocka_unit_test(streams_over_fp8_pages_are_what_they_are_alone),
         cmocka_unit_test(a_second_life_goes_on_where_the_first_ended),
+        cmocka_unit_test(streams_planned_ahead_are_what_they_are_alone),
 #if defined(__x86_64__)
         cmocka_unit_test(streams_on_avx2_are_what_they_are_alone),
 #endif

@@ -22,8 +22,8 @@
 
 enum { DO_ECHO, DO_EXIT, DO_CRASH, DO_HANG, DO_REFUSE, DO_FAIL };
 
-static tdm_status_t fake_run(tdm_backend_t *b, const tdm_plan_t *plan, tdm_result_t *result,
-                             tdm_error_t *err) {
+static tdm_status_t fake_start(tdm_backend_t *b, const tdm_plan_t *plan, tdm_result_t *result,
+                               tdm_error_t *err) {
     (void)b;
     result->iteration = plan->iteration;
     result->epoch = plan->epoch;
@@ -42,15 +42,22 @@ static tdm_status_t fake_run(tdm_backend_t *b, const tdm_plan_t *plan, tdm_resul
     return TDM_OK;
 }
 
+static tdm_status_t fake_finish(tdm_backend_t *b, tdm_error_t *err) {
+    (void)b;
+    (void)err;
+    return TDM_OK;
+}
+
 static void fake_destroy(tdm_backend_t *b) {
     (void)b;
 }
 
-static const tdm_backend_ops_t fake_ops = {fake_run, fake_destroy};
+static const tdm_backend_ops_t fake_ops = {
+    .start = fake_start, .finish = fake_finish, .destroy = fake_destroy};
 
 static void fake_main(tdm_channel_t *c, const uint32_t *stop) {
     tdm_error_t err = {0};
-    tdm_backend_t backend = {.ops = &fake_ops, .info = {.name = "fake", .isa = "none"}};
+    tdm_backend_t backend = {.ops = &fake_ops, .info = {.name = "fake", .isa = "none", .depth = 1}};
     if (strcmp(c->head->spec.model, "bad") == 0) {
         (void)tdm_error_set(&err, TDM_ERR_CORRUPT, "no such weights");
         tdm_worker_fail(c, &err);

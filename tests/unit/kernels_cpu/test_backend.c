@@ -152,6 +152,7 @@ static void every_wrong_number_is_refused(void **state) {
     CONFIG(sm_cnt, 0);
     CONFIG(sm_cnt, TDM_SM_MAX + 1);
     CONFIG(cpu_isa, TDM_CPU_ISA_CNT);
+    CONFIG(is_ahead, 2);
     SHAPE(layer_cnt, 0);
     SHAPE(layer_cnt, TDM_LAYER_MAX + 1);
     SHAPE(hidden, 0);
@@ -233,6 +234,71 @@ static void a_run_allocates_nothing(void **state) {
     free(result);
 }
 
+/* The second plan is started before the first is asked for: its token is
+   that of a backend which does one after the other. */
+static void two_may_be_under_way(void **state) {
+    (void)state;
+    tdm_backend_config_t config = make_config();
+    tdm_error_t err = {0};
+    tdm_plan_t *plan = calloc(2, sizeof *plan);
+    tdm_result_t *result = calloc(2, sizeof *result);
+    int32_t token[2];
+    assert_non_null(plan);
+    assert_non_null(result);
+    for (uint32_t is_ahead = 0; is_ahead < 2; is_ahead++) {
+        tdm_backend_t *b;
+        config.is_ahead = is_ahead;
+        assert_int_equal(tdm_backend_cpu_create(&weights, &config, NULL, &b, &err), TDM_OK);
+        assert_int_equal(tdm_backend_info(b)->depth, 1 + is_ahead);
+        prompt(&plan[0], 40);
+        memset(&plan[1], 0, offsetof(tdm_plan_t, close));
+        plan[1].route = TDM_ROUTE_DECODE_ONLY;
+        plan[1].decode_cnt = 1;
+        plan[1].decode[0] = (tdm_plan_decode_t){.slot = plan[0].slice[0].slot, .pos = 40};
+        assert_int_equal(tdm_backend_start(b, &plan[0], &result[0], &err), TDM_OK);
+        if (!is_ahead) assert_int_equal(tdm_backend_finish(b, &err), TDM_OK);
+        assert_int_equal(tdm_backend_start(b, &plan[1], &result[1], &err), TDM_OK);
+        if (is_ahead) assert_int_equal(tdm_backend_finish(b, &err), TDM_OK);
+        assert_int_equal(tdm_backend_finish(b, &err), TDM_OK);
+        for (uint32_t i = 0; i < 2; i++) {
+            assert_int_equal(result[i].sample_cnt, 1);
+            assert_int_equal(result[i].sample[0].pos, 40 + i);
+            if (is_ahead) assert_int_equal(result[i].sample[0].token, token[i]);
+            token[i] = result[i].sample[0].token;
+        }
+        assert_true(result[1].start_ns >= result[0].end_ns);
+        assert_true(result[1].end_ns >= result[1].start_ns);
+        tdm_backend_destroy(b);
+    }
+    free(plan);
+    free(result);
+}
+
+/* Whoever leaves a backend alone with what is under way loses it, no more. */
+static void work_under_way_may_be_left_behind(void **state) {
+    (void)state;
+    tdm_backend_config_t config = make_config();
+    tdm_error_t err = {0};
+    tdm_plan_t *plan = calloc(2, sizeof *plan);
+    tdm_result_t *result = calloc(2, sizeof *result);
+    assert_non_null(plan);
+    assert_non_null(result);
+    config.is_ahead = 1;
+    for (uint32_t cnt = 0; cnt <= 2; cnt++) {
+        tdm_backend_t *b;
+        assert_int_equal(tdm_backend_cpu_create(&weights, &config, NULL, &b, &err), TDM_OK);
+        for (uint32_t i = 0; i < cnt; i++) {
+            prompt(&plan[i], 40);
+            plan[i].open[0].slot = plan[i].grant[0].slot = plan[i].slice[0].slot = i;
+            plan[i].page[0] = i;
+            assert_int_equal(tdm_backend_start(b, &plan[i], &result[i], &err), TDM_OK);
+        }
+        tdm_backend_destroy(b);
+    }
+    free(plan);
+    free(result);
+}
+
 static void a_bad_plan_leaves_the_backend_as_it_was(void **state) {
     (void)state;
     tdm_backend_config_t config = make_config();
@@ -266,6 +332,8 @@ int main(void) {
         cmocka_unit_test(a_pool_past_any_memory_is_refused),
         cmocka_unit_test(a_run_allocates_nothing),
         cmocka_unit_test(a_bad_plan_leaves_the_backend_as_it_was),
+        cmocka_unit_test(two_may_be_under_way),
+        cmocka_unit_test(work_under_way_may_be_left_behind),
     };
     return cmocka_run_group_tests(tests, setup, NULL);
 }

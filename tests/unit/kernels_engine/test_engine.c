@@ -22,6 +22,7 @@ static tdm_engine_row_t row[64];
 static uint32_t row_cnt, logits_row[LOGITS], logits_cnt;
 static int32_t answer; /* the token that sample gives, counting up */
 static int is_nan;
+static tdm_sample_out_t queued[LOGITS]; /* by a device with a queue */
 static tdm_engine_t *engine;
 static tdm_plan_t *plan;
 static tdm_result_t *result;
@@ -94,8 +95,9 @@ static void fake_sample(void *ctx, tdm_sample_in_t *in, uint32_t cnt, tdm_sample
         assert_int_equal(in[i].pos, row[logits_row[i]].pos + 1);
         int32_t input = in[i].history[in[i].pos - 1];
         assert_int_equal(input < 0 ? 0 : input, row[logits_row[i]].token);
-        out[i] = (tdm_sample_out_t){.token = answer++, .logprob = -0.5f};
-        if (is_nan) out[i] = (tdm_sample_out_t){.token = -1, .flags = TDM_SAMPLE_NAN};
+        tdm_sample_out_t drawn = {.token = answer++, .logprob = -0.5f};
+        if (is_nan) drawn = (tdm_sample_out_t){.token = -1, .flags = TDM_SAMPLE_NAN};
+        (out ? out : queued)[i] = drawn;
     }
     write_down("sample");
 }
@@ -127,6 +129,7 @@ static int setup(void **state) {
                      .context_max = 128},
         .layer_cnt = LAYERS,
         .logits_max = LOGITS,
+        .depth = 1,
         .ops = &ops,
         .ctx = &answer};
     if (tdm_worklist_config_check(&config.worklist, &err) != TDM_OK) fail_msg("%s", err.text);
@@ -182,11 +185,17 @@ static void own_attention(void *ctx, const tdm_engine_iter_t *it, uint32_t layer
     write_down("att");
 }
 
-static tdm_status_t own_finish(void *ctx, const tdm_engine_iter_t *it, tdm_attn_stats_t *stats,
-                               tdm_error_t *err) {
+static void own_post(void *ctx, const tdm_engine_iter_t *it) {
     (void)ctx;
     (void)it;
+    write_down("post");
+}
+
+static tdm_status_t own_finish(void *ctx, const tdm_engine_iter_t *it, tdm_sample_out_t *out,
+                               tdm_attn_stats_t *stats, tdm_error_t *err) {
+    (void)ctx;
     write_down("finish");
+    memcpy(out, queued, it->wanted_cnt * sizeof *out);
     stats->kv_read_bytes = 44;
     return fail ? tdm_error_set(err, TDM_ERR_INTERNAL, "broken for the test") : TDM_OK;
 }
@@ -201,6 +210,7 @@ static const tdm_engine_ops_t own_ops = {.apply = own_apply,
                                          .ffn = fake_ffn,
                                          .logits = fake_logits,
                                          .sample = fake_sample,
+                                         .post = own_post,
                                          .finish = own_finish};
 
 static int setup_own(void **state) {
@@ -214,6 +224,7 @@ static int setup_own(void **state) {
                                   .worklist = {.sm_cnt = 132},
                                   .layer_cnt = 1,
                                   .logits_max = LOGITS,
+                                  .depth = 1,
                                   .ops = &own_ops,
                                   .ctx = &answer};
     uint64_t sz = tdm_engine_footprint(&config);
@@ -237,10 +248,17 @@ static int teardown(void **state) {
     return 0;
 }
 
+static tdm_status_t run_one(tdm_error_t *err) {
+    diary[0] = '\0';
+    tdm_status_t st = tdm_engine_start(engine, plan, result, err);
+    if (st != TDM_OK) return st;
+    tdm_engine_compute(engine);
+    return tdm_engine_finish(engine, err);
+}
+
 static void run(void) {
     tdm_error_t err = {0};
-    diary[0] = '\0';
-    if (tdm_engine_run(engine, plan, result, &err) != TDM_OK) fail_msg("%s", err.text);
+    if (run_one(&err) != TDM_OK) fail_msg("%s", err.text);
     uint64_t iteration = plan->iteration;
     memset(plan, 0, sizeof *plan);
     plan->iteration = iteration + 1;
@@ -397,7 +415,7 @@ static void a_contradiction_is_a_protocol_fault(void **state) {
     plan->iteration = 9;
     plan->route = TDM_ROUTE_DECODE_ONLY;
     add_decode(0, 0);
-    assert_int_equal(tdm_engine_run(engine, plan, result, &err), TDM_ERR_CORRUPT);
+    assert_int_equal(run_one(&err), TDM_ERR_CORRUPT);
     assert_string_equal(diary, "");
     assert_int_equal(result->fault, TDM_FAULT_executor_protocol);
     assert_int_equal(result->iteration, 9);
@@ -439,7 +457,8 @@ static void a_device_may_plan_for_itself(void **state) {
     plan->route = TDM_ROUTE_PREFILL_ONLY;
     add_slice(0, 0, 2, 1);
     run();
-    assert_string_equal(diary, "apply begin embed qkv0 rope0 att out0 ffn0 logits sample finish ");
+    assert_string_equal(diary,
+                        "apply begin embed qkv0 rope0 att out0 ffn0 logits sample post finish ");
     /* Such a device is waited for in `sample`: its wait is no time of sampling. */
     assert_int_equal(result->sample_ns, 0);
     assert_int_equal(result->route, TDM_ROUTE_SERIAL);
@@ -455,7 +474,7 @@ static void a_replay_leaves_the_walk_out(void **state) {
     add_open(0, 3, 2);
     add_slice(0, 0, 2, 1);
     run();
-    assert_string_equal(diary, "apply begin logits sample finish ");
+    assert_string_equal(diary, "apply begin logits sample post finish ");
     assert_int_equal(result->sample_cnt, 1);
 }
 
@@ -467,8 +486,7 @@ static void a_failed_device_has_no_result(void **state) {
     plan->route = TDM_ROUTE_PREFILL_ONLY;
     add_open(0, 3, 2);
     add_slice(0, 0, 2, 1);
-    diary[0] = 0;
-    assert_int_equal(tdm_engine_run(engine, plan, result, &err), TDM_ERR_INTERNAL);
+    assert_int_equal(run_one(&err), TDM_ERR_INTERNAL);
     assert_int_equal(result->sample_cnt, 0);
     assert_int_equal(result->iteration, 5);
     assert_string_equal(err.text, "broken for the test");

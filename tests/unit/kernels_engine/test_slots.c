@@ -82,6 +82,22 @@ static void legal(void) {
     add_decode(1, 5);
 }
 
+/* finish ends the iteration of the plan; token: what each slot draws. */
+static void finish(const int32_t *token) {
+    for (uint32_t i = 0; i < plan->slice_cnt; i++) {
+        const tdm_plan_slice_t *c = &plan->slice[i];
+        if (c->is_last) tdm_slots_draw(slots, c->slot, c->pos + c->cnt, token[c->slot]);
+        if (c->is_last) tdm_slots_sampled(slots, c->slot, c->pos + c->cnt, token[c->slot]);
+        tdm_slots_done(slots, c->slot, c->pos, c->cnt);
+    }
+    for (uint32_t i = 0; i < plan->decode_cnt; i++) {
+        const tdm_plan_decode_t *d = &plan->decode[i];
+        tdm_slots_draw(slots, d->slot, d->pos + 1, token[d->slot]);
+        tdm_slots_sampled(slots, d->slot, d->pos + 1, token[d->slot]);
+        tdm_slots_done(slots, d->slot, d->pos, 1);
+    }
+}
+
 static int setup(void **state) {
     (void)state;
     slots_sz = tdm_slots_footprint(&config);
@@ -104,8 +120,7 @@ static int setup(void **state) {
     add_slice(3, 0, 1, 1);
     accept();
     tdm_slots_apply(slots, plan);
-    tdm_slots_sampled(slots, 1, 42);
-    tdm_slots_sampled(slots, 3, -1);
+    finish((const int32_t[]){[1] = 42, [3] = -1});
     legal();
     return 0;
 }
@@ -130,7 +145,7 @@ static void a_legal_plan_is_applied(void **state) {
     assert_int_equal(tdm_slots_at(slots, 1)->next_pos, 6);
     assert_int_equal(tdm_slots_history(slots, 1)[5], 42);
     assert_int_equal(tdm_slots_history(slots, 2)[70], 70);
-    tdm_slots_sampled(slots, 1, 43);
+    finish((const int32_t[]){[1] = 43, [4] = 44});
     assert_int_equal(tdm_slots_history(slots, 1)[6], 43);
 }
 
@@ -394,6 +409,93 @@ static void random_damage_is_answered(void **state) {
     a_legal_plan_is_applied(state);
 }
 
+/* Slots 1 and 4 sample in the plan under way, slot 2 does not: the next
+   plan's decodes may count on the first two. */
+static void a_plan_may_follow_one_under_way(void **state) {
+    (void)state;
+    tdm_slots_apply(slots, plan);
+    assert_int_equal(tdm_slots_at(slots, 4)->token_cnt, 10);
+    assert_int_equal(tdm_slots_at(slots, 4)->due_cnt, 11);
+    clear();
+    plan->route = TDM_ROUTE_DECODE_ONLY;
+    add_decode(1, 6);
+    add_decode(4, 10);
+    accept();
+    add_decode(2, 84);
+    refuse("unknown");
+    plan->decode_cnt--;
+    add_decode(4, 11);
+    refuse("twice");
+    plan->decode_cnt--;
+    plan->decode[1].pos = 11; /* two ahead of what is known */
+    refuse("position");
+    plan->decode[1].pos = 10;
+    tdm_slots_apply(slots, plan);
+    assert_int_equal(tdm_slots_at(slots, 4)->token_cnt, 10);
+    assert_int_equal(tdm_slots_at(slots, 4)->due_cnt, 12);
+}
+
+static void a_slot_under_way_may_be_closed_and_is_opened_when_done(void **state) {
+    (void)state;
+    tdm_plan_t *first = malloc(sizeof *first), *second = plan;
+    assert_non_null(first);
+    memcpy(first, plan, sizeof *first);
+    tdm_slots_apply(slots, plan);
+    clear();
+    plan->route = TDM_ROUTE_IDLE;
+    plan->close[plan->close_cnt++] = 1;
+    accept();
+    tdm_slots_apply(slots, plan);
+    clear();
+    plan->route = TDM_ROUTE_IDLE;
+    add_open(1, 3);
+    refuse("under way");
+    plan = first;
+    finish((const int32_t[]){[1] = 43, [4] = 44});
+    plan = second;
+    accept();
+    tdm_slots_apply(slots, plan);
+    assert_int_equal(tdm_slots_at(slots, 1)->busy_cnt, 0);
+    free(first);
+}
+
+/* The 64th token of a page is drawn while the plan that runs on it is
+   checked: whoever opens on the page later has it in its history. */
+static void a_page_keeps_the_tokens_drawn_ahead(void **state) {
+    (void)state;
+    tdm_plan_t *plans = malloc(2 * sizeof *plans), *mine = plan;
+    assert_non_null(plans);
+    for (uint32_t i = 0; i < 2; i++) {
+        plan = &plans[i];
+        clear();
+        plan->route = i ? TDM_ROUTE_DECODE_ONLY : TDM_ROUTE_PREFILL_ONLY;
+        if (i == 0) add_open(5, 63);
+        if (i == 0) add_grant(5, 10);
+        if (i == 0) add_slice(5, 0, 63, 1);
+        if (i == 1) add_decode(5, 63);
+        accept();
+        tdm_slots_apply(slots, plan);
+    }
+    for (uint32_t i = 0; i < 2; i++) {
+        plan = &plans[i];
+        finish((const int32_t[]){[5] = 70 + (int32_t)i});
+    }
+    plan = mine;
+    clear();
+    plan->route = TDM_ROUTE_PREFILL_ONLY;
+    add_open(4, 100);
+    plan->open[0].filled_cnt = 64;
+    add_grant(4, 10);
+    add_grant(4, 9);
+    plan->grant[0].page_cnt = 2;
+    plan->grant_cnt = 1;
+    add_slice(4, 64, 36, 1);
+    accept();
+    tdm_slots_apply(slots, plan);
+    assert_int_equal(tdm_slots_history(slots, 4)[63], 70);
+    free(plans);
+}
+
 /* Slot 2 has computed 64 tokens into page 1; slot 4 opens on them. */
 static void a_slot_opens_on_filled_pages_with_their_tokens(void **state) {
     (void)state;
@@ -435,6 +537,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
 #define FACT(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
         FACT(a_legal_plan_is_applied),
+        FACT(a_plan_may_follow_one_under_way),
+        FACT(a_slot_under_way_may_be_closed_and_is_opened_when_done),
+        FACT(a_page_keeps_the_tokens_drawn_ahead),
         FACT(a_check_changes_nothing),
         FACT(reopened_slots_start_empty),
         FACT(a_slot_opens_on_filled_pages_with_their_tokens),

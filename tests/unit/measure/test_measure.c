@@ -69,6 +69,11 @@ static double card_ns(double tok, double attention) {
     return 4e6 + ceil(tok / 128.0) * 128.0 * 20e3 + attention;
 }
 
+static void sampled(uint32_t slot, uint32_t pos) {
+    tdm_slots_draw(x.slots, slot, pos, 1);
+    tdm_slots_sampled(x.slots, slot, pos, 1);
+}
+
 static tdm_status_t on_run(void *ctx, tdm_plan_t *plan, tdm_result_t *result, tdm_error_t *e) {
     (void)ctx;
     if (++x.run_cnt == x.fail_at) return tdm_error_set(e, TDM_ERR_CLOSED, "gone");
@@ -79,11 +84,13 @@ static tdm_status_t on_run(void *ctx, tdm_plan_t *plan, tdm_result_t *result, td
     for (uint32_t i = 0; i < plan->slice_cnt; i++) {
         const tdm_plan_slice_t *s = &plan->slice[i];
         pairs += (double)tdm_predict_pairs(s->pos, s->cnt);
-        if (s->is_last) tdm_slots_sampled(x.slots, s->slot, 1);
+        if (s->is_last) sampled(s->slot, s->pos + s->cnt);
+        tdm_slots_done(x.slots, s->slot, s->pos, s->cnt);
     }
     for (uint32_t i = 0; i < plan->decode_cnt; i++) {
         kv += plan->decode[i].pos + 1.0;
-        tdm_slots_sampled(x.slots, plan->decode[i].slot, 1);
+        sampled(plan->decode[i].slot, plan->decode[i].pos + 1);
+        tdm_slots_done(x.slots, plan->decode[i].slot, plan->decode[i].pos, 1);
     }
     double tok = plan->token_cnt + plan->decode_cnt;
     double attention = x.is_card ? card_attention(pairs, kv, plan->route)
