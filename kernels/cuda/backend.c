@@ -11,6 +11,7 @@
 #include "appliance/base/log.h"
 #include "appliance/base/size.h"
 #include "kernels/cuda/cuda_private.h"
+#include "kernels/cuda/narrow.h"
 #include "kernels/cuda/peek.h"
 #include "kernels/cuda/probe.h"
 #include "kernels/device/describe.h"
@@ -130,7 +131,8 @@ static tdm_status_t take(tdm_cuda_t *c, tdm_error_t *err) {
     if (tdm_pod_create(&c->pod_config, &c->pod, &why) != 0)
         return tdm_error_set(err, TDM_ERR_NOMEM, "attention on the GPU: %s", why);
     c->fresh_max = c->config.is_deterministic ? 0 : tdm_pod_fresh_max(c->pod);
-    tdm_status_t st = tdm_gemm_open(c->workspace, c->part, &c->gemm, err);
+    uint32_t ring_sz = c->config.ring_sz ? c->config.ring_sz : TDM_NARROW_RING_ALONE;
+    tdm_status_t st = tdm_gemm_open(c->workspace, c->part, ring_sz, &c->gemm, err);
     if (st == TDM_OK && c->config.is_deterministic) st = fix(c, err);
     if (st == TDM_OK) st = tdm_cuda_recall(c, err);
     return st == TDM_OK ? make_engine(c, err) : st;

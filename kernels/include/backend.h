@@ -71,6 +71,7 @@ typedef struct tdm_backend_config {
     uint32_t
         is_deterministic; /* GPU: 1: bits as below hold there too; slower.  The CPU's always do */
     uint32_t is_ahead;    /* 1: two iterations may be under way */
+    uint32_t ring_sz;     /* GPU: shared memory of a product of few rows, bytes; 0: the usual */
 } tdm_backend_config_t;
 
 /* What a running backend says of itself; constant after create. */

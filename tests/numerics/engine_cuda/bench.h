@@ -40,7 +40,8 @@ int part_kept(void);
 int part_llama_ref(const char *path, uint32_t layer_cnt, uint32_t vocab);
 int part_llama(const char *path);
 int part_golden(const char *model, const char *tokens);
-int part_speed(const char *shape, int is_fixed);
+/* how: "" as it ships, "fixed" deterministic, "meet" products by rings that meet. */
+int part_speed(const char *shape, const char *how);
 int part_layer(uint32_t context, uint32_t chunk, uint32_t batch);
 int part_profile(const char *shape, uint32_t batch);
 

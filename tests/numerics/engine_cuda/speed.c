@@ -17,7 +17,7 @@
 #include "appliance/abi/dummy.h"
 #include "appliance/base/clock.h"
 #include "appliance/model/dummy.h"
-#include "kernels/cuda/gemm.h"
+#include "kernels/cuda/narrow.h"
 #include "kernels/cuda/peek.h"
 #include "kernels/cuda/rows.h"
 #include "kernels/include/backend.h"
@@ -74,7 +74,7 @@ static void measure_ceilings(void) {
         best = fminf(best, elapsed_ms(begin, end));
     }
     read_rate = (double)READ_SZ / (double)best * 1e3;
-    if (tdm_gemm_open(p + READ_SZ, NULL, &g, &err) != TDM_OK) exit(2);
+    if (tdm_gemm_open(p + READ_SZ, NULL, TDM_NARROW_RING_ALONE, &g, &err) != TDM_OK) exit(2);
     for (uint32_t n = 0; n < 2; n++) { /* the first warms up */
         bench_cuda((int)cudaEventRecord(begin, NULL), "an event");
         for (uint32_t i = 0; i < 350; i++)
@@ -225,7 +225,7 @@ static void hybrid(speed_t *s, uint32_t rounds, tdm_rng_t *rng) {
            (unsigned long long)fused, rounds);
 }
 
-static int start(speed_t *s, const char *name, int is_fixed) {
+static int start(speed_t *s, const char *name, const char *how) {
     static tdm_weights_t w;
     tdm_error_t err = {0};
     tdm_backend_config_t config = {.kv_page_cnt = (SEQS + 2) * (ROOM / TDM_KV_PAGE_TOKENS),
@@ -234,7 +234,8 @@ static int start(speed_t *s, const char *name, int is_fixed) {
                                    .token_max = CHUNK,
                                    .context_max = ROOM,
                                    .dummy_seed = TDM_DUMMY_SEED,
-                                   .is_deterministic = (uint32_t)is_fixed};
+                                   .is_deterministic = strcmp(how, "fixed") == 0,
+                                   .ring_sz = strcmp(how, "meet") ? 0 : TDM_NARROW_RING_MEET};
     if (tdm_dummy_shape(name, &w.shape, &err) != TDM_OK ||
         tdm_backend_cuda_create(&w, &config, NULL, NULL, NULL, &s->b, &err) != TDM_OK) {
         printf("%s\n", err.text);
@@ -245,11 +246,11 @@ static int start(speed_t *s, const char *name, int is_fixed) {
     return 1;
 }
 
-int part_speed(const char *name, int is_fixed) {
+int part_speed(const char *name, const char *how) {
     static speed_t s;
     tdm_rng_t rng = {7};
     measure_ceilings();
-    if (!start(&s, name, is_fixed)) return 2;
+    if (!start(&s, name, how)) return 2;
     prefill_all(&s, &rng);
     printf("  %s: 2 x 1,024 tokens with heads, steady: %.1f us\n", name, median(&s));
     decode(&s, 1, 100);
@@ -268,7 +269,7 @@ int part_speed(const char *name, int is_fixed) {
 int part_profile(const char *name, uint32_t batch) {
     static speed_t s;
     tdm_rng_t rng = {7};
-    if (!start(&s, name, 0) || batch == 0 || batch > SEQS) return 2;
+    if (!start(&s, name, "") || batch == 0 || batch > SEQS) return 2;
     prefill_all(&s, &rng);
     decode(&s, batch, 3);
     bench_cuda((int)cudaProfilerStart(), "the profiler");
