@@ -132,6 +132,10 @@ tdm_status_t tdm_sizing_make(const tdm_config_t *c, const tdm_shape_t *shape,
     uint32_t backend;
     tdm_status_t st = pick_backend(c, machine, &backend, err);
     if (st != TDM_OK) return st;
+    if (c->exec_ahead && c->sched_depth < 2)
+        return tdm_error_set(err, TDM_ERR_INVAL,
+                             "exec.ahead=1 begins the second of two plans in flight, and "
+                             "sched.depth=1 allows one");
     uint32_t kv_dtype = pick_kv_dtype(c, backend);
     uint32_t context = c->api_context ? (uint32_t)c->api_context : shape->context;
     if (context > shape->context)
@@ -186,6 +190,7 @@ void tdm_sizing_spec(const tdm_config_t *c, const tdm_sizing_t *sizing, tdm_exec
                 .sm_cnt = sizing->sm_cnt,
                 .cpu_isa = c->exec_isa,
                 .is_deterministic = (uint32_t)c->exec_deterministic,
+                .is_ahead = (uint32_t)c->exec_ahead,
             },
     };
     (void)snprintf(spec->model, sizeof spec->model, "%s", c->model_path);

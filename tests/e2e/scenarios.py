@@ -192,8 +192,14 @@ def a_client_that_leaves_frees_its_pages():
 
 
 def an_executor_that_dies_is_not_noticed_by_streams():
-    """SIGKILL of tandem-exec in mid-stream: same tokens, a new life."""
-    with Appliance(BIN, NO_PORT) as a:
+    """SIGKILL of tandem-exec in mid-stream, with one plan and with two at the device: same
+    tokens, a new life."""
+    for ahead in (0, 1):
+        one_death({**NO_PORT, "exec.ahead": ahead})
+
+
+def one_death(settings):
+    with Appliance(BIN, settings) as a:
         want = a.complete("survive", 1500)
         c, r = a.stream("survive", 1500)
         ids, killed = [], False
@@ -577,11 +583,13 @@ def keys_are_asked_for():
 
 def other_modes_give_the_same_tokens():
     """Ordinary pages, an executor thread, busy polling, bf16 and fp8 pages, no ISA,
-    serial and streams: all serve, and what must be equal is."""
+    serial and streams, plans begun ahead: all serve, and what must be equal is."""
     want = {}
+    drawn = {"temperature": 0.9, "top_p": 0.9, "seed": 7, "frequency_penalty": 0.5}
     for settings in ({}, {"port.no_huge": 1, "exec.huge_plans": 0}, {"exec.mode": "thread"},
                      {"tile.poll": "busy"}, {"exec.isa": "scalar"}, {"exec.sms": 1},
                      {"sched.route": "serial"}, {"sched.route": "streams"}, {"sched.depth": 1},
+                     {"exec.ahead": 1}, {"exec.ahead": 1, "exec.mode": "thread", "tile.poll": "busy"},
                      {"tile.api": 3}, {"exec.kv_dtype": "bf16"}, {"exec.kv_dtype": "fp8"}):
         with Appliance(BIN, settings) as a:
             for prompt in ("one", "two " * 40):
@@ -589,6 +597,8 @@ def other_modes_give_the_same_tokens():
                 assert len(ids) == 16
                 if "exec.kv_dtype" not in settings:
                     assert want.setdefault(prompt, ids) == ids, (settings, prompt)
+                    ids = a.complete(prompt, 40, **drawn)
+                    assert want.setdefault(prompt + " drawn", ids) == ids, (settings, prompt)
 
 
 def main():

@@ -78,6 +78,23 @@ static void the_sandbox_is_on_unless_the_driver_is_in_it(void **state) {
     }
 }
 
+static void ahead_asks_for_two_plans_in_flight(void **state) {
+    (void)state;
+    tdm_sizing_t s;
+    tdm_exec_spec_t spec;
+    tdm_error_t err = {0};
+    assert_int_equal(make("cpu", &without, &s, &err), TDM_OK);
+    tdm_sizing_spec(&config, &s, &spec);
+    assert_int_equal(spec.config.is_ahead, 0);
+    assert_int_equal(tdm_config_set(&config, "exec.ahead=1", &err), TDM_OK);
+    assert_int_equal(tdm_sizing_make(&config, &llama, &without, &s, &err), TDM_OK);
+    tdm_sizing_spec(&config, &s, &spec);
+    assert_int_equal(spec.config.is_ahead, 1);
+    assert_int_equal(tdm_config_set(&config, "sched.depth=1", &err), TDM_OK);
+    assert_int_equal(tdm_sizing_make(&config, &llama, &without, &s, &err), TDM_ERR_INVAL);
+    assert_non_null(strstr(err.text, "sched.depth"));
+}
+
 static void a_gpu_that_is_missing_is_named(void **state) {
     (void)state;
     tdm_sizing_t s;
@@ -118,6 +135,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(auto_takes_the_gpu_where_there_is_one),
         cmocka_unit_test(the_sandbox_is_on_unless_the_driver_is_in_it),
+        cmocka_unit_test(ahead_asks_for_two_plans_in_flight),
         cmocka_unit_test(a_gpu_that_is_missing_is_named),
         cmocka_unit_test(a_gpus_pool_is_what_the_weights_leave),
         cmocka_unit_test(fp8_pages_hold_twice_the_tokens),
