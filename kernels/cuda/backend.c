@@ -32,8 +32,8 @@ static tdm_status_t check(const tdm_shape_t *s, const tdm_backend_config_t *conf
                           tdm_error_t *err) {
     tdm_status_t st = tdm_engine_check(s, config, err);
     if (st != TDM_OK) return st;
-    if (config->kv_dtype != TDM_KV_BF16)
-        return tdm_error_set(err, TDM_ERR_UNSUPPORTED, "the GPU keeps its KV cache in bf16");
+    if (config->kv_dtype != TDM_KV_BF16 && config->kv_dtype != TDM_KV_E4M3)
+        return tdm_error_set(err, TDM_ERR_UNSUPPORTED, "the GPU keeps its KV cache in bf16 or fp8");
     if (config->is_ahead)
         return tdm_error_set(err, TDM_ERR_UNSUPPORTED,
                              "the GPU does not start an iteration ahead of another yet");
@@ -49,7 +49,7 @@ static tdm_status_t check(const tdm_shape_t *s, const tdm_backend_config_t *conf
 static tdm_status_t look(tdm_cuda_t *c, tdm_error_t *err) {
     tdm_cuda_probe_t probe;
     const char *why;
-    int driver = 0;
+    int driver = 0, is_fp8 = c->config.kv_dtype == TDM_KV_E4M3;
     if (tdm_cuda_probe(&probe, &why) != 0)
         return tdm_error_set(err, TDM_ERR_UNSUPPORTED, "no usable CUDA device: %s", why);
     tdm_pod_config_t *p = &c->pod_config;
@@ -57,7 +57,7 @@ static tdm_status_t look(tdm_cuda_t *c, tdm_error_t *err) {
                                       .nhead_kv = c->shape.nhead_kv,
                                       .head_dim = c->shape.head_dim,
                                       .dtype = TDM_POD_BF16,
-                                      .kv_dtype = TDM_POD_BF16,
+                                      .kv_dtype = is_fp8 ? TDM_POD_E4M3 : TDM_POD_BF16,
                                       .page_tok = TDM_KV_PAGE_TOKENS},
                             .seq_max = TDM_PLAN_SLICE_MAX + c->config.seq_max};
     if (cudaDriverGetVersion(&driver) == cudaSuccess) p->state.driver = (uint32_t)driver;
@@ -130,7 +130,9 @@ static tdm_status_t take(tdm_cuda_t *c, tdm_error_t *err) {
     CUDA_TRY(c, cudaMemsetAsync(c->pages.table, 0, table_sz, c->stream), "clearing tables");
     if (tdm_pod_create(&c->pod_config, &c->pod, &why) != 0)
         return tdm_error_set(err, TDM_ERR_NOMEM, "attention on the GPU: %s", why);
-    c->fresh_max = c->config.is_deterministic ? 0 : tdm_pod_fresh_max(c->pod);
+    /* The kernel of few decodes appends and reads bf16. */
+    int is_fresh = !c->config.is_deterministic && c->config.kv_dtype == TDM_KV_BF16;
+    c->fresh_max = is_fresh ? tdm_pod_fresh_max(c->pod) : 0;
     uint32_t ring_sz = c->config.ring_sz ? c->config.ring_sz : TDM_NARROW_RING_ALONE;
     tdm_status_t st = tdm_gemm_open(c->workspace, c->part, ring_sz, &c->gemm, err);
     if (st == TDM_OK && c->config.is_deterministic) st = fix(c, err);

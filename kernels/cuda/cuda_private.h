@@ -39,6 +39,7 @@ typedef struct cuda_layer {
     uint8_t *down;    /* [hidden][ffn] */
     uint8_t *k_pool;
     uint8_t *v_pool;
+    float *kv_scale; /* fp8: [K, V][nhead_kv], then the inverses likewise; else NULL */
 } cuda_layer_t;
 
 /* Device memory, by what it is for; bytes. */

@@ -39,9 +39,12 @@ static void take_weights(tdm_cuda_t *c, uint8_t *base, uint64_t *end) {
 static void take_kv(tdm_cuda_t *c, uint8_t *base, uint64_t *end) {
     const tdm_shape_t *s = &c->shape;
     uint64_t rows = (uint64_t)c->config.kv_page_cnt * s->nhead_kv * TDM_KV_PAGE_TOKENS;
+    uint64_t elem_sz = tdm_kv_dtype_sz(c->config.kv_dtype);
     for (uint32_t i = 0; i < s->layer_cnt; i++) {
-        c->layer[i].k_pool = take(base, end, rows, s->head_dim, 2);
-        c->layer[i].v_pool = take(base, end, rows, s->head_dim, 2);
+        c->layer[i].k_pool = take(base, end, rows, s->head_dim, elem_sz);
+        c->layer[i].v_pool = take(base, end, rows, s->head_dim, elem_sz);
+        if (c->config.kv_dtype == TDM_KV_E4M3)
+            c->layer[i].kv_scale = take(base, end, 4, s->nhead_kv, 4);
     }
     c->pages.token = take(base, end, c->config.kv_page_cnt, TDM_KV_PAGE_TOKENS, 4);
 }
@@ -102,7 +105,7 @@ tdm_status_t tdm_cuda_budget(tdm_cuda_t *c, tdm_error_t *err) {
     tdm_kv_layout_t kv = {.page_cnt = c->config.kv_page_cnt,
                           .nhead_kv = c->shape.nhead_kv,
                           .head_dim = c->shape.head_dim,
-                          .dtype = TDM_KV_BF16};
+                          .dtype = c->config.kv_dtype};
     uint64_t pool, all;
     if (!tdm_kv_pool_sz(&kv, &pool) || !tdm_size_mul(pool, 2 * c->shape.layer_cnt, &all) ||
         all > SZ_MAX)

@@ -86,12 +86,14 @@ static tdm_rows_sums_t qkv_sums(const tdm_cuda_t *c) {
 
 static void op_rope_append(void *ctx, const tdm_engine_iter_t *it, uint32_t layer) {
     tdm_cuda_t *c = (tdm_cuda_t *)ctx;
+    const float *scale = c->layer[layer].kv_scale;
     if (c->is_fresh) return; /* the attention does it */
     tdm_rows_rope_t rope = {.qkv = qkv_sums(c),
                             .turn = c->turn,
                             .q = c->q,
                             .k_pool = c->layer[layer].k_pool,
                             .v_pool = c->layer[layer].v_pool,
+                            .kv_inverse = scale ? scale + 2 * c->shape.nhead_kv : NULL,
                             .nhead_q = c->shape.nhead_q,
                             .nhead_kv = c->shape.nhead_kv,
                             .head_dim = c->shape.head_dim};
@@ -104,13 +106,16 @@ static void op_rope_append(void *ctx, const tdm_engine_iter_t *it, uint32_t laye
 static void op_attention(void *ctx, const tdm_engine_iter_t *it, uint32_t layer,
                          tdm_attn_stats_t *stats) {
     tdm_cuda_t *c = (tdm_cuda_t *)ctx;
+    const float *scale = c->layer[layer].kv_scale;
     tdm_pod_layer_t l = {.q = c->q,
                          .out = c->att,
                          .k_pool = c->layer[layer].k_pool,
                          .v_pool = c->layer[layer].v_pool,
                          .page_table = c->pages.table,
                          .table_stride = c->pages.table_stride,
-                         .scale = 1.0f / sqrtf((float)c->shape.head_dim)};
+                         .scale = 1.0f / sqrtf((float)c->shape.head_dim),
+                         .k_scale = scale,
+                         .v_scale = scale ? scale + c->shape.nhead_kv : NULL};
     (void)it;
     (void)stats; /* counted on the device, read once in finish */
     if (c->is_fresh) {

@@ -2,6 +2,7 @@
 #include "kernels/cuda/rows.h"
 
 #include <cuda_bf16.h>
+#include <cuda_fp8.h>
 #include <cuda_runtime.h>
 
 #include "appliance/abi/dummy.h"
@@ -185,6 +186,19 @@ static __global__ void turn_kernel(const double *freq, uint32_t half, float *tur
 
 #define ROPE_HEADS 8u // of a CTA
 
+// Element d of a head's row in a pool, as it is kept there.
+template <bool IS_FP8>
+static __device__ __forceinline__ void keep(void *pool, uint64_t row, uint32_t d, float v,
+                                            float inverse) {
+    if constexpr (IS_FP8) {
+        static_cast<uint8_t *>(pool)[row + d] =
+            __nv_cvt_float_to_fp8(v * inverse, __NV_SATFINITE, __NV_E4M3);
+    } else {
+        static_cast<__nv_bfloat16 *>(pool)[row + d] = __float2bfloat16_rn(v);
+    }
+}
+
+template <bool IS_FP8>
 static __global__ void rope_append_kernel(const void *step, tdm_rows_rope_t a,
                                           tdm_rows_pages_t pages) {
     let_next_in();
@@ -200,8 +214,6 @@ static __global__ void rope_append_kernel(const void *step, tdm_rows_rope_t a,
     uint64_t page = page_of(pages, row);
     uint32_t tok = row->pos % TDM_KV_PAGE_TOKENS;
     __nv_bfloat16 *q = static_cast<__nv_bfloat16 *>(a.q);
-    __nv_bfloat16 *pool[2] = {static_cast<__nv_bfloat16 *>(a.k_pool),
-                              static_cast<__nv_bfloat16 *>(a.v_pool)};
     uint32_t begin = blockIdx.y * ROPE_HEADS;
     uint32_t end = begin + ROPE_HEADS < head_cnt ? begin + ROPE_HEADS : head_cnt;
     for (uint32_t i = begin * half + threadIdx.x; i < end * half; i += blockDim.x) {
@@ -221,15 +233,18 @@ static __global__ void rope_append_kernel(const void *step, tdm_rows_rope_t a,
             y = y * c + x * s;
             x = turned;
         }
-        __nv_bfloat16 *to;
         if (head < a.nhead_q) {
-            to = q + (static_cast<uint64_t>(r) * a.nhead_q + head) * dim;
+            __nv_bfloat16 *to = q + (static_cast<uint64_t>(r) * a.nhead_q + head) * dim;
+            to[d] = __float2bfloat16_rn(x);
+            to[half + d] = __float2bfloat16_rn(y);
         } else {
             uint32_t kv = (head - a.nhead_q) % a.nhead_kv;
-            to = pool[is_v] + ((page * a.nhead_kv + kv) * TDM_KV_PAGE_TOKENS + tok) * dim;
+            uint64_t at = ((page * a.nhead_kv + kv) * TDM_KV_PAGE_TOKENS + tok) * dim;
+            void *pool = is_v ? a.v_pool : a.k_pool;
+            float inverse = IS_FP8 ? a.kv_inverse[is_v * a.nhead_kv + kv] : 1.0f;
+            keep<IS_FP8>(pool, at, d, x, inverse);
+            keep<IS_FP8>(pool, at, half + d, y, inverse);
         }
-        to[d] = __float2bfloat16_rn(x);
-        to[half + d] = __float2bfloat16_rn(y);
     }
 }
 
@@ -321,7 +336,8 @@ int tdm_rows_rope_append(const void *step, const tdm_rows_rope_t *rope,
                          const tdm_rows_pages_t *pages, uint32_t rows, struct CUstream_st *stream) {
     uint32_t head_cnt = rope->nhead_q + 2 * rope->nhead_kv;
     dim3 grid(rows, (head_cnt + ROPE_HEADS - 1) / ROPE_HEADS);
-    return launch_early(rope_append_kernel, grid, ROW_THREADS, stream, step, *rope, *pages);
+    auto kernel = rope->kv_inverse ? rope_append_kernel<true> : rope_append_kernel<false>;
+    return launch_early(kernel, grid, ROW_THREADS, stream, step, *rope, *pages);
 }
 
 int tdm_rows_turn(const double *freq, uint32_t head_dim, uint32_t position_cnt, float *turn,

@@ -63,14 +63,16 @@ int tdm_rows_norm_wanted(const void *step, const float *residual, const tdm_rows
 /* tdm_rows_rope_append: of qkv, a sum of [rows][nhead_q + 2 nhead_kv][head_dim]
    float32 the queries are rotated into q [rows][nhead_q][head_dim] bf16,
    the keys rotated and the values as they are into the pages' pools
-   [page][nhead_kv][TDM_KV_PAGE_TOKENS][head_dim] bf16.  turn
-   [position][head_dim]: cosines, then sines. */
+   [page][nhead_kv][TDM_KV_PAGE_TOKENS][head_dim], bf16, or with kv_inverse
+   e4m3 as appliance/abi/fp8.h says.  turn [position][head_dim]: cosines, then
+   sines. */
 typedef struct tdm_rows_rope {
     tdm_rows_sums_t qkv; /* cnt >= 1 */
     const float *turn;
     void *q;
     void *k_pool;
     void *v_pool;
+    const float *kv_inverse; /* [K, V][nhead_kv]: what is stored is times this; NULL: bf16 */
     uint32_t nhead_q;
     uint32_t nhead_kv;
     uint32_t head_dim;

@@ -7,6 +7,7 @@
 #include "appliance/abi/dummy.h"
 #include "appliance/base/rng.h"
 #include "kernels/cuda/cuda_private.h"
+#include "kernels/engine/kvscale.h"
 
 #define BUFFER_SZ (UINT64_C(32) << 20)
 
@@ -109,6 +110,20 @@ static void move_all(mover_t *m, const tdm_weights_t *w) {
     if (!s->is_tied) move(m, &head);
 }
 
+/* fill_kv_scale: the scales of fp8 pages and their inverses, rounded once. */
+static void fill_kv_scale(tdm_cuda_t *c, const tdm_weights_t *w) {
+    float scale[4 * TDM_ATTN_HEAD_MAX];
+    uint32_t n = c->shape.nhead_kv;
+    for (uint32_t layer = 0; layer < c->shape.layer_cnt && !c->error; layer++) {
+        tdm_kv_scale(w, c->config.dummy_seed, layer, scale, scale + n);
+        for (uint32_t i = 0; i < 2 * n; i++) scale[2 * n + i] = 1.0f / scale[i];
+        CUDA_TRY(c,
+                 cudaMemcpy(c->layer[layer].kv_scale, scale, 4ull * n * sizeof *scale,
+                            cudaMemcpyHostToDevice),
+                 "the scales of fp8 pages");
+    }
+}
+
 tdm_status_t tdm_cuda_weights(tdm_cuda_t *c, const tdm_weights_t *w,
                               tdm_backend_progress_t *progress, void *ctx, tdm_error_t *err) {
     mover_t m = {.c = c, .total = c->budget.weights, .progress = progress, .ctx = ctx};
@@ -117,6 +132,7 @@ tdm_status_t tdm_cuda_weights(tdm_cuda_t *c, const tdm_weights_t *w,
         CUDA_TRY(c, cudaEventCreateWithFlags(&m.gone[i], cudaEventDisableTiming), "an event");
     }
     if (!c->error) move_all(&m, w);
+    if (c->config.kv_dtype == TDM_KV_E4M3) fill_kv_scale(c, w);
     CUDA_TRY(c, cudaStreamSynchronize(c->stream), "the upload of weights");
     for (uint32_t i = 0; i < 2; i++) {
         if (m.gone[i]) (void)cudaEventDestroy(m.gone[i]);

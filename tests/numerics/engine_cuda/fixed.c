@@ -97,7 +97,7 @@ int part_fixed(void) {
                                    .context_max = 448,
                                    .is_deterministic = 1};
     for (size_t i = 0; i < TDM_COUNT_OF(heads); i++) {
-        char name[32];
+        char name[48];
         tdm_shape_t shape = {.layer_cnt = 2,
                              .hidden = 96,
                              .nhead_q = heads[i][0],
@@ -111,6 +111,10 @@ int part_fixed(void) {
                              .rope_theta = 10000.0f};
         tdm_weights_t *w = rig_weights_make(&shape, i + 1);
         (void)snprintf(name, sizeof name, "%u heads over %u", shape.nhead_q, shape.nhead_kv);
+        config.kv_dtype = TDM_KV_BF16;
+        try_model(name, w, &config);
+        config.kv_dtype = TDM_KV_E4M3;
+        (void)snprintf(name, sizeof name, "%u heads over %u, fp8", shape.nhead_q, shape.nhead_kv);
         try_model(name, w, &config);
         rig_weights_free(w);
     }
@@ -119,6 +123,7 @@ int part_fixed(void) {
     if (tdm_dummy_shape("llama-3-8b", &llama.shape, &err) != TDM_OK) exit(2);
     llama.shape.layer_cnt = 2;
     llama.shape.vocab = 8192;
+    config.kv_dtype = TDM_KV_BF16;
     config.dummy_seed = TDM_DUMMY_SEED;
     /* Past 512 keys an item ends: room for two prompts of other requests. */
     config.context_max = 1024;

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "appliance/abi/dummy.h"
+#include "appliance/abi/fp8.h"
 #include "tests/numerics/engine_cuda/bench.h"
 
 #define SLOTS  5u
@@ -251,6 +252,77 @@ static void try_rope(uint32_t rows, uint32_t grid, uint32_t nq, uint32_t nkv, ui
     world_end();
 }
 
+/* near_code: the nearest code, or one that is as near but for the rounding of
+   what it was made of. */
+static void near_code(const char *what, uint8_t got, double want) {
+    double best = (double)tdm_f32_from_fp8(tdm_fp8_from_f32((float)want));
+    double room = fabs(best - want) + 1e-5 * fabs(want) + 1e-6;
+    bench_ok(fabs((double)tdm_f32_from_fp8(got) - want) <= room, "%s: code %02x of %.9g", what, got,
+             want);
+}
+
+/* fp8 pages: rotations are those of try_rope, so position 0 does; values that
+   saturate, a NaN, and heads of other scales. */
+static void try_append_fp8(uint32_t rows, uint32_t grid, uint32_t nq, uint32_t nkv, uint32_t dim,
+                           tdm_rng_t *rng) {
+    world_make(rows, 0, 10, rng);
+    uint32_t width = (nq + 2 * nkv) * dim, half = dim / 2;
+    uint64_t pool_sz = (uint64_t)PAGES * nkv * 64 * dim;
+    float *qkv = floats((uint64_t)rows * width, rng);
+    float *turn = bench_alloc((uint64_t)STRIDE * 64 * dim * 4), inverse[2 * 64];
+    for (uint32_t i = 0; i < 2 * nkv; i++) inverse[i] = ldexpf(1.0f, (int)(i % 7)) * 1.1f;
+    for (uint32_t p = 0; p < STRIDE * 64; p++)
+        for (uint32_t i = 0; i < half; i++) {
+            turn[p * dim + i] = (float)cos(p * 0.37 + i);
+            turn[p * dim + half + i] = (float)sin(p * 0.37 + i);
+        }
+    uint32_t v_first = (nq + nkv) * dim; /* of row 0: V is not rotated */
+    qkv[v_first] = 1e9f;
+    qkv[v_first + 1] = -INFINITY;
+    qkv[v_first + 2] = NAN;
+    void *d_pool[2] = {bench_put(NULL, pool_sz), bench_put(NULL, pool_sz)};
+    void *d_qkv = bench_put(qkv, (uint64_t)rows * width * 4), *d_inverse;
+    void *d_turn = bench_put(turn, (uint64_t)STRIDE * 64 * dim * 4);
+    d_inverse = bench_put(inverse, sizeof inverse);
+    tdm_rows_rope_t a = {.qkv = {.part = d_qkv, .stride = (uint64_t)rows * width, .cnt = 1},
+                         .turn = d_turn,
+                         .q = bench_put(NULL, (uint64_t)grid * nq * dim * 2),
+                         .k_pool = d_pool[0],
+                         .v_pool = d_pool[1],
+                         .kv_inverse = d_inverse,
+                         .nhead_q = nq,
+                         .nhead_kv = nkv,
+                         .head_dim = dim};
+    bench_cuda(tdm_rows_rope_append(w.d_step, &a, &w.pages, grid, NULL), "fp8 append");
+    uint8_t *pool[2] = {bench_alloc(pool_sz), bench_alloc(pool_sz)};
+    for (int v = 0; v < 2; v++) bench_get(pool[v], d_pool[v], pool_sz);
+    for (uint32_t r = 0; r < rows; r++)
+        for (uint32_t h = nq; h < nq + 2 * nkv; h++)
+            for (uint32_t d = 0; d < dim; d++) {
+                const float *x = qkv + (uint64_t)r * width + h * dim;
+                const float *t = turn + (uint64_t)w.row[r].pos * dim;
+                uint32_t is_v = h >= nq + nkv, i = d % half, kv = (h - nq) % nkv;
+                double c = (double)t[i], s = (double)t[half + i], lo = (double)x[i];
+                double hi = (double)x[half + i],
+                       turned = d < half ? lo * c - hi * s : hi * c + lo * s;
+                double want = (is_v ? (double)x[d] : turned) * (double)inverse[is_v * nkv + kv];
+                uint64_t place = place_of(r);
+                uint8_t *got = pool[is_v] + ((place / 64 * nkv + kv) * 64 + place % 64) * dim + d;
+                if (isfinite(want) && fabs(want) < 400.0)
+                    near_code("fp8 append", *got, want);
+                else
+                    bench_ok(*got == tdm_fp8_from_f32((float)want), "fp8 append of %g: %02x", want,
+                             *got);
+                *got = 0xff; /* as it was before */
+            }
+    int is_clean = 1;
+    for (uint64_t i = 0; i < pool_sz; i++) is_clean &= pool[0][i] == 0xff && pool[1][i] == 0xff;
+    bench_ok(is_clean, "fp8 append wrote elsewhere: %u rows", rows);
+    void *all[] = {d_pool[0], d_pool[1], d_qkv, d_turn, d_inverse, a.q};
+    for (size_t i = 0; i < TDM_COUNT_OF(all); i++) bench_free(all[i]);
+    world_end();
+}
+
 static void try_swiglu(uint32_t rows, uint32_t ffn, tdm_rng_t *rng) {
     uint16_t *both = halves((uint64_t)rows * 2 * ffn, rng);
     both[0] = bench_bf16(-90.0f); /* exp(90) is an infinity away */
@@ -310,6 +382,8 @@ int part_rows(void) {
         try_rope(rows, grid, 32, 8, 128, 2 + (uint32_t)k, &rng);
         try_rope(rows, grid, 2, 2, 96, 3 + (uint32_t)k, &rng);
         try_rope(rows, grid, 16, 1, 256, 4 + (uint32_t)k, &rng);
+        try_append_fp8(rows, grid, 3, 1, 64, &rng);
+        try_append_fp8(rows, grid, 32, 8, 128, &rng);
     }
     try_draw(307, 4, 1);
     try_draw(300, 96, 1);

@@ -164,6 +164,31 @@ static void plain_kernels_take_what_others_do_not(void **state) {
     }
 }
 
+/* The deterministic mode (tdm_cuda_fix_attention): every row a decode of its
+   own, cut at positions 512, 1,024, ..., by the fused form and over fp8. */
+static void rows_are_cut_at_fixed_positions(void **state) {
+    (void)state;
+    static const uint32_t kv_dtype[] = {TDM_POD_BF16, TDM_POD_E4M3};
+    for (uint32_t i = 0; i < TDM_COUNT_OF(kv_dtype); i++) {
+        rig_t r;
+        rig_open(&r, "h200", 32, 8);
+        r.config.shape.kv_dtype = kv_dtype[i];
+        r.config.variant = TDM_POD_VARIANT_PORTABLE;
+        r.config.decode_split_tok = 512;
+        uint32_t want = 0;
+        for (uint32_t kv = 1; kv < 3000; kv += 97) {
+            add_decode(&r, kv);
+            want += (kv + 511) / 512 * 8;
+        }
+        build(&r, TDM_ROUTE_DECODE_ONLY);
+        assert_int_equal(r.plan.route, TDM_ROUTE_DECODE_ONLY);
+        assert_int_equal(r.plan.variant, i ? TDM_POD_VARIANT_PLAIN : TDM_POD_VARIANT_PORTABLE);
+        assert_int_equal(r.plan.item_cnt[TDM_KIND_DECODE], want);
+        check_cover(&r);
+        rig_close(&r);
+    }
+}
+
 static void an_operator_s_no_leaves_the_halves_runnable(void **state) {
     (void)state;
     rig_t r;
@@ -315,6 +340,7 @@ int main(void) {
         cmocka_unit_test(wide_tiles_on_hopper_narrower_where_shared_memory_ends),
         cmocka_unit_test(the_first_reason_in_order_is_given),
         cmocka_unit_test(plain_kernels_take_what_others_do_not),
+        cmocka_unit_test(rows_are_cut_at_fixed_positions),
         cmocka_unit_test(an_operator_s_no_leaves_the_halves_runnable),
         cmocka_unit_test(limits_of_context_and_chunk_are_reasons),
         cmocka_unit_test(reasons_stand_in_the_agreed_order),
