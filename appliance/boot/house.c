@@ -4,6 +4,7 @@
 #include "appliance/base/atomic.h"
 #include "appliance/base/clock.h"
 #include "appliance/base/log.h"
+#include "appliance/base/sum.h"
 #include "appliance/boot/house_private.h"
 #include "appliance/sizing/cpus.h"
 
@@ -87,10 +88,20 @@ static tdm_status_t open_wires(tdm_house_t *h, tdm_error_t *err) {
     return tdm_wires_open(&h->wires, &wires, err);
 }
 
+/* build_sum tells what serves: this program, and the executor's where it is one
+   of its own. */
+static void build_sum(tdm_house_t *h) {
+    uint64_t sum = tdm_sum_file(TDM_SUM_FIRST, "/proc/self/exe");
+    if (h->config->exec_mode == 0) sum = tdm_sum_file(sum, h->exec_program);
+    (void)snprintf(h->build, sizeof h->build, "%016llx", (unsigned long long)sum);
+}
+
 static void facts(tdm_house_t *h) {
     h->pages.model_name = h->model_name;
     h->pages.flight = h->flight.mem;
     tdm_pages_fact(&h->pages, "version", h->version);
+    build_sum(h);
+    tdm_pages_fact(&h->pages, "build", h->build);
     tdm_pages_fact(&h->pages, "model", h->model_name);
     tdm_pages_fact(&h->pages, "backend",
                    h->sizing.backend == TDM_EXEC_BACKEND_CPU ? "cpu" : "cuda");

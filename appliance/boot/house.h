@@ -45,6 +45,7 @@ typedef struct tdm_house {
     tdm_auth_t auth;
     char model_name[96];
     char server[64]; /* value of the server header */
+    char build[24];  /* sum of the programs that serve */
     char cert_file[512];
     char key_file[512];
 

@@ -2,11 +2,12 @@
 #include "appliance/ctl/bench.h"
 
 #include "appliance/base/clock.h"
+#include "appliance/base/sum.h"
+#include "appliance/ctl/bench_file.h"
 #include "appliance/ctl/bench_report.h"
 #include "appliance/ctl/cell.h"
 #include "appliance/ctl/page.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,17 +15,20 @@
 #define CELL_MAX 16u
 #define RATE_MAX 16u
 #define WORD_MAX 64u
+#define REST_S   4.0 /* between two windows, and the slowest replay's end */
 
 /* What the command line asked for. */
 typedef struct words {
     tdm_ctl_options_t o;
-    const char *out, *planned, *trace;
+    const char *out, *planned, *trace, *only;
     tdm_cell_t cell[CELL_MAX];
     double rate[RATE_MAX];
     uint32_t cell_cnt, rate_cnt;
     double window, epsilon;
+    double seconds;       /* no window begins that would end after so many; 0: no end */
     char *word[WORD_MAX]; /* for replay */
     uint32_t word_cnt;
+    json_t *promise; /* those of them that every window of a file shares */
 } words_t;
 
 static int cells_read(const char *text, words_t *w) {
@@ -37,13 +41,14 @@ static int cells_read(const char *text, words_t *w) {
     return 0;
 }
 
-/* rates_read takes rising numbers. */
+/* rates_read takes numbers, the one that matters most first. */
 static int rates_read(const char *text, words_t *w) {
     for (w->rate_cnt = 0; w->rate_cnt < RATE_MAX; text++) {
         char *end;
         double v = strtod(text, &end);
         if (end == text || !(v > 0.0 && v < 1e6) || (*end && *end != ',')) return 0;
-        if (w->rate_cnt > 0 && v <= w->rate[w->rate_cnt - 1u]) return 0;
+        for (uint32_t i = 0; i < w->rate_cnt; i++)
+            if (v == w->rate[i]) return 0;
         w->rate[w->rate_cnt++] = v;
         text = end;
         if (!*text) return 1;
@@ -51,17 +56,35 @@ static int rates_read(const char *text, words_t *w) {
     return 0;
 }
 
+/* is_asked says whether --only names a window, as PATH/POLICY or PATH/POLICY@RATE. */
+static int is_asked(const words_t *w, const tdm_cell_t *cell, double rate) {
+    char name[64];
+    int sz = snprintf(name, sizeof name, "%s/%s", cell->path, cell->policy);
+    const char *at = w->only;
+    if (!at) return 1;
+    for (; *at; at += strcspn(at, ","), at += *at == ',') {
+        if (strncmp(at, name, (size_t)sz) != 0) continue;
+        char after = at[sz];
+        if (after == 0 || after == ',' || (after == '@' && strtod(at + sz + 1, NULL) == rate))
+            return 1;
+    }
+    return 0;
+}
+
 /* own takes argv[i] and its value where they are the bench's: 1, 0 where
    not, -1 where the value is wrong. */
 static int own(words_t *w, const char *a, const char *value) {
-    const tdm_ctl_number_t window = {"--window", &w->window, 1, 86400};
+    const tdm_ctl_number_t number[] = {{"--window", &w->window, 1, 86400},
+                                       {"--seconds", &w->seconds, 1, 1e6}};
     const struct {
         const char *name;
         const char **at;
-    } text[] = {{"--out", &w->out}, {"--planned", &w->planned}};
+    } text[] = {{"--out", &w->out}, {"--planned", &w->planned}, {"--only", &w->only}};
     if (strcmp(a, "--cells") == 0) return value && cells_read(value, w) ? 1 : -1;
     if (strcmp(a, "--rates") == 0) return value && rates_read(value, w) ? 1 : -1;
-    if (strcmp(a, window.name) == 0) return value && tdm_ctl_number_read(&window, value) ? 1 : -1;
+    for (size_t i = 0; i < TDM_COUNT_OF(number); i++)
+        if (strcmp(a, number[i].name) == 0)
+            return value && tdm_ctl_number_read(&number[i], value) ? 1 : -1;
     for (size_t i = 0; i < TDM_COUNT_OF(text); i++) {
         if (strcmp(a, text[i].name) != 0) continue;
         *text[i].at = value;
@@ -75,6 +98,7 @@ static tdm_status_t words_read(int argc, char **argv, words_t *w, tdm_error_t *e
     char *rest[WORD_MAX];
     int rest_cnt = 0;
     *w = (words_t){.window = 75, .epsilon = 0.01};
+    w->promise = json_array();
     (void)cells_read("fused/quantile,serial/quantile", w);
     for (int i = 3; i < argc; i++) {
         const char *value = i + 1 < argc ? argv[i + 1] : NULL;
@@ -94,6 +118,10 @@ static tdm_status_t words_read(int argc, char **argv, words_t *w, tdm_error_t *e
             rest[rest_cnt++] = argv[i];
             rest[rest_cnt++] = argv[i + 1];
             w->word[w->word_cnt++] = argv[++i];
+        } else if (strcmp(argv[i], "--trace") == 0 && value) {
+            w->word[w->word_cnt++] = argv[++i]; /* a place on this machine */
+        } else {
+            (void)json_array_append_new(w->promise, json_string(argv[i]));
         }
     }
     if (!w->trace) return tdm_error_set(err, TDM_ERR_INVAL, "--trace is missing");
@@ -124,6 +152,13 @@ static void say(const json_t *cell) {
                 json_number_value(json_object_get(json_object_get(cell, "hybrid"), "fallback")));
 }
 
+/* text_seed differs from window to window and is the same in every sitting. */
+static uint32_t text_seed(const tdm_cell_t *cell, double rate) {
+    uint64_t sum = tdm_sum_bytes(TDM_SUM_FIRST, cell->path, strlen(cell->path) + 1u);
+    sum = tdm_sum_bytes(sum, cell->policy, strlen(cell->policy) + 1u);
+    return (uint32_t)(tdm_sum_bytes(sum, &rate, sizeof rate) >> 33) + 1u;
+}
+
 static tdm_cell_window_t window_of(words_t *w, double rate, uint32_t text_seed) {
     return (tdm_cell_window_t){.rate = rate,
                                .epsilon = w->epsilon,
@@ -133,25 +168,54 @@ static tdm_cell_window_t window_of(words_t *w, double rate, uint32_t text_seed) 
                                .word_cnt = w->word_cnt};
 }
 
-/* run_cells fills an array with every cell at every rate; before them goes a
-   window that nobody sees, as memory is touched for the first time in it. */
-static tdm_status_t run_cells(words_t *w, long long revision, json_t *cells, tdm_error_t *err) {
-    tdm_cell_window_t unseen = window_of(w, w->rate[0], 0);
-    unseen.seconds = TDM_MAX(w->window / 8.0, 1.0);
-    tdm_status_t st = tdm_cell_apply(&w->o, &w->cell[0], revision, err);
-    json_t *first = st == TDM_OK ? tdm_cell_run(&w->o, &w->cell[0], &unseen, err) : NULL;
-    if (!first) return TDM_ERR_CLOSED;
+/* unseen is a window before all others, as memory is touched for the first
+   time in it. */
+static tdm_status_t unseen(words_t *w, long long revision, const tdm_cell_t *cell,
+                           tdm_error_t *err) {
+    tdm_cell_window_t window = window_of(w, w->rate[0], 0);
+    window.seconds = TDM_MAX(w->window / 8.0, 1.0);
+    tdm_status_t st = tdm_cell_apply(&w->o, cell, revision, err);
+    json_t *first = st == TDM_OK ? tdm_cell_run(&w->o, cell, &window, err) : NULL;
     json_decref(first);
-    for (uint32_t i = 0; i < w->cell_cnt && st == TDM_OK; i++) {
-        st = tdm_cell_apply(&w->o, &w->cell[i], revision, err);
-        for (uint32_t k = 0; k < w->rate_cnt && st == TDM_OK; k++) {
-            tdm_cell_window_t window = window_of(w, w->rate[k], 1 + i * RATE_MAX + k);
-            json_t *cell = tdm_cell_run(&w->o, &w->cell[i], &window, err);
-            if (!cell) return TDM_ERR_CLOSED;
-            say(cell);
-            (void)json_array_append_new(cells, cell);
+    return first ? TDM_OK : TDM_ERR_CLOSED;
+}
+
+/* one runs a window and files it. */
+static tdm_status_t one(words_t *w, long long revision, const tdm_cell_t *cell, double rate,
+                        json_t *all, tdm_error_t *err) {
+    tdm_cell_window_t window = window_of(w, rate, text_seed(cell, rate));
+    tdm_status_t st = tdm_cell_apply(&w->o, cell, revision, err);
+    json_t *got = st == TDM_OK ? tdm_cell_run(&w->o, cell, &window, err) : NULL;
+    if (!got) return TDM_ERR_CLOSED;
+    say(got);
+    tdm_bench_add(all, got);
+    return tdm_bench_save(w->out, all, err);
+}
+
+/* run_cells runs what is asked for and not there yet: every cell at the first
+   rate, then at the second, so that wherever a sitting ends whole comparisons
+   are there.  left counts what time did not allow. */
+static tdm_status_t run_cells(words_t *w, long long revision, json_t *all, uint32_t *left,
+                              tdm_error_t *err) {
+    int64_t began_ns = tdm_clock_now_ns();
+    int is_first = 1;
+    tdm_status_t st = TDM_OK;
+    for (uint32_t k = 0; k < w->rate_cnt; k++)
+        for (uint32_t i = 0; i < w->cell_cnt && st == TDM_OK; i++) {
+            const tdm_cell_t *cell = &w->cell[i];
+            if (!is_asked(w, cell, w->rate[k]) ||
+                tdm_bench_has(all, cell->path, cell->policy, w->rate[k]))
+                continue;
+            double spent = (double)(tdm_clock_now_ns() - began_ns) / 1e9;
+            if (w->seconds > 0.0 &&
+                spent + w->window * (is_first ? 1.125 : 1.0) + REST_S > w->seconds) {
+                ++*left;
+                continue;
+            }
+            if (is_first) st = unseen(w, revision, cell, err);
+            is_first = 0;
+            if (st == TDM_OK) st = one(w, revision, cell, w->rate[k], all, err);
         }
-    }
     return st;
 }
 
@@ -167,19 +231,6 @@ static json_t *facts_of(const tdm_ctl_options_t *o, tdm_error_t *err) {
     return facts;
 }
 
-static tdm_status_t write_out(const words_t *w, const json_t *all, tdm_error_t *err) {
-    char path[4096];
-    (void)snprintf(path, sizeof path, "%s.json", w->out);
-    if (json_dump_file(all, path, JSON_INDENT(1) | JSON_REAL_PRECISION(9)) != 0)
-        return tdm_error_set(err, TDM_ERR_IO, "%s cannot be written", path);
-    (void)snprintf(path, sizeof path, "%s.html", w->out);
-    FILE *f = fopen(path, "we");
-    if (f) tdm_bench_report(f, all);
-    int ok = f && !ferror(f);
-    if (f) ok = fclose(f) == 0 && ok;
-    return ok ? TDM_OK : tdm_error_set(err, TDM_ERR_IO, "%s: %s", path, strerror(errno));
-}
-
 static json_t *planned_load(const char *path, tdm_error_t *err) {
     json_error_t je;
     if (!path) return json_null();
@@ -188,34 +239,154 @@ static json_t *planned_load(const char *path, tdm_error_t *err) {
     return j;
 }
 
-int tdm_ctl_bench(int argc, char **argv) {
-    static words_t w;
+/* name_of leaves the folders of a path out. */
+static const char *name_of(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+/* begin gives the file that the windows go to: the one that is there, where it
+   is of this build and these promises, or a new one. */
+static tdm_status_t begin(words_t *w, json_t **all, tdm_error_t *err) {
+    char path[4096], sum[24];
+    json_t *facts = facts_of(&w->o, err), *there = NULL;
+    if (!facts) return TDM_ERR_CLOSED;
+    (void)snprintf(sum, sizeof sum, "%016llx",
+                   (unsigned long long)tdm_sum_file(TDM_SUM_FIRST, w->trace));
+    *all = json_pack("{s:o, s:s, s:s, s:f, s:f, s:O, s:[], s:[], s:n}", "appliance", facts, "trace",
+                     name_of(w->trace), "trace_sum", sum, "window_s", w->window, "epsilon",
+                     w->epsilon, "words", w->promise, "order", "cells", "planned");
+    if (!*all) return tdm_error_set(err, TDM_ERR_NOMEM, "no memory");
+    for (uint32_t i = 0; i < w->cell_cnt; i++) {
+        char name[64];
+        (void)snprintf(name, sizeof name, "%s/%s", w->cell[i].path, w->cell[i].policy);
+        (void)json_array_append_new(json_object_get(*all, "order"), json_string(name));
+    }
+    (void)snprintf(path, sizeof path, "%s.json", w->out);
+    tdm_status_t st = tdm_bench_load(path, &there, err);
+    if (st == TDM_ERR_NOT_FOUND) return TDM_OK;
+    if (st == TDM_OK) st = tdm_bench_is_like(*all, there, err);
+    if (st != TDM_OK) {
+        json_decref(there);
+        return st;
+    }
+    json_decref(*all);
+    *all = there;
+    return TDM_OK;
+}
+
+static int failed(const tdm_error_t *err, int code) {
+    fprintf(stderr, "tandemctl: bench: %s\n", err->text);
+    return code;
+}
+
+static int serve(words_t *w, json_t *all, long long revision) {
     tdm_error_t err = {0}, back = {0};
+    uint32_t left = 0;
+    json_t *planned = planned_load(w->planned, &err);
+    if (!planned) return failed(&err, TDM_EXIT_FAILED);
+    if (w->planned) (void)json_object_set(all, "planned", planned);
+    json_decref(planned);
+    tdm_status_t st = run_cells(w, revision, all, &left, &err);
+    if (tdm_cell_back(&w->o, revision, &back) != TDM_OK) (void)failed(&back, 0);
+    if (st != TDM_OK) (void)failed(&err, 0);
+    tdm_status_t saved = tdm_bench_save(w->out, all, &back);
+    if (saved != TDM_OK) (void)failed(&back, 0);
+    tdm_bench_say(stdout, all);
+    if (left > 0) printf("%u windows are left for another sitting\n", left);
+    return st == TDM_OK && saved == TDM_OK ? 0 : TDM_EXIT_FAILED;
+}
+
+static int bench_serve(int argc, char **argv) {
+    static words_t w;
+    tdm_error_t err = {0};
+    json_t *all = NULL;
     long long revision = 0;
-    if (argc < 3 || strcmp(argv[2], "serve") != 0 || words_read(argc, argv, &w, &err) != TDM_OK) {
-        fprintf(stderr, "tandemctl: bench: %s; see tandemctl help\n",
-                err.text[0] ? err.text : "bench serve");
+    int rc;
+    if (words_read(argc, argv, &w, &err) != TDM_OK) {
+        fprintf(stderr, "tandemctl: bench: %s; see tandemctl help\n", err.text);
+        rc = TDM_EXIT_USAGE;
+    } else {
+        tdm_status_t st = begin(&w, &all, &err);
+        if (st == TDM_OK) st = tdm_cell_revision(&w.o, &revision, &err);
+        if (st == TDM_OK)
+            rc = serve(&w, all, revision);
+        else
+            rc = failed(&err, st == TDM_ERR_CLOSED ? TDM_EXIT_UNREACHABLE : TDM_EXIT_FAILED);
+    }
+    json_decref(all);
+    json_decref(w.promise);
+    return rc;
+}
+
+/* --- merge ---------------------------------------------------------------------------- */
+
+/* add_file merges a bench, or simulates what a plan says. */
+static tdm_status_t add_file(const char *path, json_t **all, tdm_error_t *err) {
+    json_t *from = NULL;
+    uint32_t came = 0;
+    tdm_status_t st = tdm_bench_load(path, &from, err);
+    if (st != TDM_OK) return st;
+    if (*all) {
+        st = tdm_bench_merge(*all, from, &came, err);
+    } else {
+        *all = json_incref(from);
+        came = (uint32_t)json_array_size(json_object_get(from, "cells"));
+    }
+    if (st == TDM_OK) printf("%s: %u windows\n", path, came);
+    json_decref(from);
+    return st;
+}
+
+/* of_plan gives a bench without a window, to be filled by a plan alone. */
+static json_t *of_plan(const json_t *plan) {
+    return json_pack("{s:{s:s, s:s, s:s}, s:O?, s:s, s:n, s:O?, s:[], s:[], s:[], s:n}",
+                     "appliance", "build", "", "model", "no appliance", "backend", "simulated",
+                     "trace", json_object_get(plan, "trace"), "trace_sum", "", "window_s",
+                     "epsilon", json_object_get(plan, "epsilon"), "words", "order", "cells",
+                     "planned");
+}
+
+static int bench_merge(int argc, char **argv) {
+    const char *out = NULL, *plan_path = NULL, *wrong = NULL;
+    json_t *all = NULL, *plan = NULL;
+    tdm_error_t err = {0};
+    tdm_status_t st = TDM_OK;
+    for (int i = 3; i < argc && st == TDM_OK && !wrong; i++) {
+        const char **value = strcmp(argv[i], "--out") == 0    ? &out
+                             : strcmp(argv[i], "--plan") == 0 ? &plan_path
+                                                              : NULL;
+        if (value && i + 1 < argc)
+            *value = argv[++i];
+        else if (argv[i][0] == '-')
+            wrong = argv[i];
+        else
+            st = add_file(argv[i], &all, &err);
+    }
+    if (st == TDM_OK && !wrong && plan_path && !(plan = planned_load(plan_path, &err)))
+        st = TDM_ERR_CORRUPT;
+    if (st == TDM_OK && !all && plan) all = of_plan(plan);
+    if (st == TDM_OK && (wrong || !out || !all)) {
+        fprintf(stderr, "tandemctl: bench: merge: %s; see tandemctl help\n",
+                wrong ? wrong : "--out BASE and files");
+        json_decref(plan);
+        json_decref(all);
         return TDM_EXIT_USAGE;
     }
-    json_t *planned = planned_load(w.planned, &err), *facts = planned ? facts_of(&w.o, &err) : NULL;
-    if (!facts || tdm_cell_revision(&w.o, &revision, &err) != TDM_OK) {
-        fprintf(stderr, "tandemctl: bench: %s\n", err.text);
-        json_decref(facts);
-        json_decref(planned);
-        return planned ? TDM_EXIT_UNREACHABLE : TDM_EXIT_FAILED;
+    if (st == TDM_OK && plan) {
+        tdm_bench_simulate(all, plan);
+        (void)json_object_set(all, "planned", plan);
     }
-    json_t *cells = json_array();
-    tdm_status_t st = run_cells(&w, revision, cells, &err);
-    if (tdm_cell_back(&w.o, revision, &back) != TDM_OK)
-        fprintf(stderr, "tandemctl: bench: %s\n", back.text);
-    json_t *all =
-        json_pack("{s:o, s:s, s:f, s:f, s:o, s:o}", "appliance", facts, "trace", w.trace,
-                  "window_s", w.window, "epsilon", w.epsilon, "cells", cells, "planned", planned);
-    if (all) tdm_bench_conclude(all);
-    tdm_status_t wrote = all ? write_out(&w, all, st == TDM_OK ? &err : &back) : TDM_ERR_NOMEM;
-    if (st != TDM_OK || wrote != TDM_OK)
-        fprintf(stderr, "tandemctl: bench: %s\n", st != TDM_OK ? err.text : back.text);
-    if (all) tdm_bench_say(stdout, all);
+    if (st == TDM_OK) st = tdm_bench_save(out, all, &err);
+    if (st == TDM_OK) tdm_bench_say(stdout, all);
+    json_decref(plan);
     json_decref(all);
-    return st == TDM_OK && wrote == TDM_OK ? 0 : TDM_EXIT_FAILED;
+    return st == TDM_OK ? 0 : failed(&err, TDM_EXIT_FAILED);
+}
+
+int tdm_ctl_bench(int argc, char **argv) {
+    if (argc > 2 && strcmp(argv[2], "serve") == 0) return bench_serve(argc, argv);
+    if (argc > 2 && strcmp(argv[2], "merge") == 0) return bench_merge(argc, argv);
+    fprintf(stderr, "tandemctl: bench: serve or merge; see tandemctl help\n");
+    return TDM_EXIT_USAGE;
 }

@@ -7,20 +7,30 @@
 
      tandemctl bench serve --out BASE --trace FILE|NAME --rates R,R,...
                            [--cells PATH/POLICY,...] [--window S] [--warm N]
-                           [--planned FILE] [options of replay]
+                           [--planned FILE] [--only PATH/POLICY[@RATE],...]
+                           [--seconds N] [options of replay]
+     tandemctl bench merge --out BASE [--plan FILE] FILE...
 
      --cells     fused, streams or serial / quantile, margin or static:N
                                           fused/quantile,serial/quantile
      --window    seconds of each rate                                 75
      --planned   what tandemctl plan --json --rates R,... said: drawn
                  beside what is measured, with its error
+     --only      of the windows, these
+     --seconds   no window begins that would end later; the rest is left
 
    For each cell the live keys sched.route, sched.policy and, for static:N,
    sched.prefill_tokens are applied; each rate is a tandemctl replay with
    --cut, in a process of its own; between two the appliance comes to rest.
    In the end the revision that was in force is back.
 
-   BASE.json holds all, BASE.html draws it and needs nothing else.
+   BASE.json holds all, BASE.html draws it and needs nothing else.  Both are
+   written after each window, and a later call goes on with what BASE.json
+   lacks: rates in the order in which they are named, at each all cells.  A
+   file of another build, model, trace or promise is refused (bench_file.h).
+
+   merge puts sittings of one build together, as from two GPUs of a host; a
+   plan fills cells that nobody measured, and each of them says so.
 
    A rate is kept where at most epsilon of all gaps are over --gap-ms, the
    first token of nine in ten comes within --ttft-ms, and the queue of the

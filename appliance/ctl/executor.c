@@ -3,6 +3,7 @@
 
 #include "appliance/base/atomic.h"
 #include "appliance/base/clock.h"
+#include "appliance/base/sum.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -71,12 +72,7 @@ tdm_status_t tdm_executor_run(tdm_executor_t *x, tdm_error_t *err) {
 }
 
 void tdm_executor_build(const tdm_executor_t *x, const char *version, char *out, size_t out_sz) {
-    unsigned char bytes[4096];
-    uint64_t sum = UINT64_C(14695981039346656037); /* FNV-1a: tells builds apart, no more */
-    FILE *f = fopen(x->program, "re");
-    for (size_t n; f && (n = fread(bytes, 1, sizeof bytes, f)) > 0;)
-        for (size_t i = 0; i < n; i++) sum = (sum ^ bytes[i]) * UINT64_C(1099511628211);
-    if (f) (void)fclose(f);
+    uint64_t sum = tdm_sum_file(TDM_SUM_FIRST, x->program);
     (void)snprintf(out, out_sz, "%s %.15s %016llx", version, x->channel.head->isa,
                    (unsigned long long)sum);
 }

@@ -36,10 +36,13 @@ int64_t tdm_tally_at(const tdm_tally_bins_t *b, double share) {
 
 /* --- what comes in ---------------------------------------------------------- */
 
+static const int64_t stall_ns[TDM_TALLY_STALLS] = {200 * TDM_NS_PER_MS, 500 * TDM_NS_PER_MS};
+
 void tdm_tally_gap(tdm_tally_t *t, int64_t gap_ns) {
     put(&t->gap, gap_ns);
     t->over_cnt += gap_ns > t->gap_target_ns;
     t->over_twice_cnt += gap_ns > 2 * t->gap_target_ns;
+    for (uint32_t i = 0; i < TDM_TALLY_STALLS; i++) t->stall_cnt[i] += gap_ns > stall_ns[i];
 }
 
 void tdm_tally_add_gaps(tdm_tally_t *t, const tdm_tally_t *from) {
@@ -48,6 +51,7 @@ void tdm_tally_add_gaps(tdm_tally_t *t, const tdm_tally_t *from) {
     t->gap.max_ns = TDM_MAX(t->gap.max_ns, from->gap.max_ns);
     t->over_cnt += from->over_cnt;
     t->over_twice_cnt += from->over_twice_cnt;
+    for (uint32_t i = 0; i < TDM_TALLY_STALLS; i++) t->stall_cnt[i] += from->stall_cnt[i];
 }
 
 static void count_code(tdm_tally_t *t, const char *name) {
@@ -81,6 +85,7 @@ void tdm_tally_end(tdm_tally_t *t, const tdm_seen_t *s) {
     t->prompt_cnt += s->prompt_cnt;
     t->cached_cnt += s->cached_cnt;
     put(&t->e2e, s->end_ns);
+    if (s->gap_cnt > 0) put(&t->tpot, (s->last_ns - s->first_ns) / s->gap_cnt);
     if (s->first_ns > t->ttft_target_ns || (double)s->over_cnt > t->epsilon * (double)s->gap_cnt)
         return;
     t->good_cnt++;
@@ -138,6 +143,7 @@ void tdm_tally_text(FILE *f, const tdm_tally_t *t, const tdm_tally_frame_t *fram
     fprintf(f, "  %-8s %10s %10s %10s %10s  ms\n", "", "p50", "p99", "p99.9", "max");
     text_row(f, "TTFT", &t->ttft, "from the scheduled arrival");
     text_row(f, "TBT", &t->gap, "all gaps between tokens");
+    text_row(f, "TPOT", &t->tpot, "mean gap of a request that came whole");
     text_row(f, "e2e", &t->e2e, "of requests that came whole");
     text_row(f, "sent", &t->late, "after the scheduled arrival");
     fprintf(f, "  gaps over %.0f ms: %.3f %% of %llu, over twice that: %.3f %%\n",
@@ -184,15 +190,19 @@ void tdm_tally_json(FILE *f, const tdm_tally_t *t, const tdm_tally_frame_t *fram
         frame->waiting[0], frame->waiting[1]);
     json_row(f, "ttft", &t->ttft);
     json_row(f, "tbt", &t->gap);
+    json_row(f, "tpot", &t->tpot);
     json_row(f, "e2e", &t->e2e);
     json_row(f, "late", &t->late);
     fprintf(f,
             "\"gap_target_ms\": %.3f, \"share_over\": %.6f, \"share_over_twice\": %.6f, "
+            "\"stall200_share\": %.6f, \"stall500_share\": %.6f, "
             "\"ttft_target_ms\": %.3f, \"ttft_over\": %llu, \"good\": %llu, "
             "\"goodput_per_s\": %.6f, \"good_tokens_per_s\": %.3f, \"tokens\": %llu, "
             "\"tokens_per_s\": %.3f, \"prompt_tokens\": %llu, \"cached_tokens\": %llu, ",
             ms(t->gap_target_ns), over((double)t->over_cnt, (double)t->gap.cnt),
-            over((double)t->over_twice_cnt, (double)t->gap.cnt), ms(t->ttft_target_ns),
+            over((double)t->over_twice_cnt, (double)t->gap.cnt),
+            over((double)t->stall_cnt[0], (double)t->gap.cnt),
+            over((double)t->stall_cnt[1], (double)t->gap.cnt), ms(t->ttft_target_ns),
             (unsigned long long)t->ttft_over_cnt, (unsigned long long)t->good_cnt,
             (double)t->good_cnt / span, (double)t->good_token_cnt / span,
             (unsigned long long)t->token_cnt, (double)t->token_cnt / span,

@@ -11,7 +11,8 @@
 #include <stdio.h>
 
 #define TDM_TALLY_BIN_CNT  2400u /* from 1 us, by 1 % each: beyond 6 hours */
-#define TDM_TALLY_CODE_MAX 32u   /* names of refusals told apart */
+#define TDM_TALLY_STALLS   2u
+#define TDM_TALLY_CODE_MAX 32u /* names of refusals told apart */
 
 /* How a request ended, for the client. */
 typedef enum tdm_outcome {
@@ -60,8 +61,10 @@ typedef struct tdm_tally {
     int64_t ttft_target_ns, gap_target_ns;
     double epsilon; /* share of a request's gaps that may be over, for it to be good */
     tdm_tally_bins_t ttft, gap, e2e, late;
+    tdm_tally_bins_t tpot; /* a request's mean gap, of those that came whole */
     uint64_t outcome[TDM_OUTCOME_CNT];
     uint64_t row_cnt, good_cnt, over_cnt, over_twice_cnt, ttft_over_cnt;
+    uint64_t stall_cnt[TDM_TALLY_STALLS]; /* gaps over 200 and 500 ms */
     uint64_t token_cnt, good_token_cnt, prompt_cnt, cached_cnt;
     struct {
         char name[48];

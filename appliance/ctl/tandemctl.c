@@ -130,9 +130,11 @@ static const tdm_ctl_command_t command[] = {
      "                    --gap-ms --epsilon --records FILE --warm N --cut --text-seed N\n"
      "                    --plain --quiet\n"
      "                    --json"},
-    {"bench", tdm_ctl_bench, "serve",
+    {"bench", tdm_ctl_bench, "serve merge",
      "bench serve       promises kept over load: --out BASE --rates R,R.. --cells PATH/POLICY,..\n"
-     "                    --window S --planned FILE, and replay's own"},
+     "                    --window S --planned FILE, and replay's own; goes on with BASE.json\n"
+     "                    --only PATH/POLICY[@RATE],.. --seconds N\n"
+     "  bench merge       several sittings in one: --out BASE FILE.. --plan FILE"},
     {"profile", profile, "",
      "profile           time the backend: --out BASE, with --config FILE --set K=V\n"
      "                    --budget SECONDS --power-w N, --json"},

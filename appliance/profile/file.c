@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "appliance/profile/file_private.h"
 
+#include "appliance/base/sum.h"
+
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -26,15 +28,6 @@ typedef struct head {
     tdm_profile_check_t check;
 } head_t;
 
-/* fnv1a is the checksum: it finds a damaged file, not a forged one. */
-static uint64_t fnv1a(uint64_t sum, const void *bytes, size_t sz) {
-    const unsigned char *p = bytes;
-    for (size_t i = 0; i < sz; i++) sum = (sum ^ p[i]) * UINT64_C(1099511628211);
-    return sum;
-}
-
-#define SUM_FIRST UINT64_C(14695981039346656037)
-
 /* is_share: a number that is not negative. */
 static int is_share(float v) {
     return isfinite(v) && v >= 0.0f;
@@ -55,7 +48,7 @@ static tdm_status_t from_compact(const char *path, const char *bytes, size_t sz,
     if (h.point_cnt > TDM_PROFILE_POINT_MAX || sz != sizeof h + points_sz + sizeof sum)
         return tdm_error_set(err, TDM_ERR_CORRUPT, "%s: the size contradicts the head", path);
     memcpy(&sum, bytes + sizeof h + points_sz, sizeof sum);
-    if (sum != fnv1a(SUM_FIRST, bytes, sizeof h + points_sz))
+    if (sum != tdm_sum_bytes(TDM_SUM_FIRST, bytes, sizeof h + points_sz))
         return tdm_error_set(err, TDM_ERR_CORRUPT, "%s: wrong checksum", path);
     if (!memchr(h.device, 0, sizeof h.device) || !memchr(h.model, 0, sizeof h.model) ||
         !memchr(h.build, 0, sizeof h.build) || !isfinite(h.fixed_ns) || h.fixed_ns < 0.0 ||
@@ -143,7 +136,7 @@ tdm_status_t tdm_profile_write_compact(const char *path, const tdm_profile_set_t
     memcpy(h.model, set->model, sizeof h.model);
     memcpy(h.build, set->build, sizeof h.build);
     size_t points_sz = set->point_cnt * sizeof *set->point;
-    uint64_t sum = fnv1a(fnv1a(SUM_FIRST, &h, sizeof h), set->point, points_sz);
+    uint64_t sum = tdm_sum_bytes(tdm_sum_bytes(TDM_SUM_FIRST, &h, sizeof h), set->point, points_sz);
     char tmp[1024];
     FILE *f = tdm_profile_tmp_name(path, tmp, sizeof tmp) ? fopen(tmp, "wb") : NULL;
     if (!f)

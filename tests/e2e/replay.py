@@ -191,8 +191,50 @@ def a_bench_weighs_ways_to_serve_and_leaves_no_trace():
         with open(out + ".html", encoding="utf-8") as g:
             page = g.read()
         assert page.count("<svg") == 3 and "<script" not in page and "http" not in page
-        for bad in (["--rates", "8,4"], ["--rates", "1", "--cells", "fused/best"], []):
+        for bad in (["--rates", "8,8"], ["--rates", "1", "--cells", "fused/best"], []):
             assert a.ctl(*words, "--out", out, *bad, check=False).returncode == 2, bad
+
+
+def a_bench_of_several_sittings():
+    """A sitting that ends early or is killed loses no window that was over; the
+    next goes on, two are put together, and neither another build nor another
+    promise gets into the file."""
+    with Appliance(BIN, {**NO_PORT, "api.warm_start": 1}) as a, counts([(100, 60)] * 60) as f:
+        words = ["bench", "serve", "--trace", f.name, "--door", "http1", "--window", "2", "--rates", "30,15"]
+        one, two, both = (os.path.join(a.dir.name, x) for x in ("one", "two", "both"))
+
+        def windows(base):
+            with open(base + ".json", encoding="utf-8") as g:
+                return [(c["path"], c["policy"], c["rate"]) for c in json.load(g)["cells"]]
+        r = a.ctl(*words, "--out", one, "--seconds", "11", timeout=60)
+        first = windows(one)
+        assert 1 <= len(first) < 4 and "left for another sitting" in r.stdout, (first, r.stdout)
+        assert all(rate == 30 for _, _, rate in first), first  # what matters most comes first
+        p = subprocess.Popen([os.path.join(BIN, "tandemctl"), *words, "--out", one],
+                             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                             env={**os.environ, "TANDEM_SOCKET": a.settings["control.socket"]})
+        while len(windows(one)) == len(first):
+            time.sleep(0.05)
+        p.kill()
+        p.wait()
+        assert len(windows(one)) == len(first) + 1
+        a.ctl(*words, "--out", two, "--only", "serial/quantile@15", timeout=60)
+        assert windows(two) == [("serial", "quantile", 15)]
+        r = a.ctl("bench", "merge", "--out", both, one + ".json", two + ".json")
+        assert sorted(windows(both)) == sorted(set(windows(one)) | set(windows(two)))
+        a.ctl(*words, "--out", both, timeout=60)
+        assert windows(both) == [(p, "quantile", r) for p in ("fused", "serial") for r in (15, 30)]
+        r = a.ctl(*words, "--out", both, "--gap-ms", "30", check=False)
+        assert r.returncode == 1 and "another words" in r.stderr, r
+        with open(two + ".json", encoding="utf-8") as g:
+            other = json.load(g)
+        other["appliance"]["build"] = "0123456789abcdef"
+        with open(two + ".json", "w", encoding="utf-8") as g:
+            json.dump(other, g)
+        r = a.ctl("bench", "merge", "--out", both, one + ".json", two + ".json", check=False)
+        assert r.returncode == 1 and "another build" in r.stderr, r
+        r = a.ctl(*words, "--out", two, check=False)
+        assert r.returncode == 1 and "another build" in r.stderr, r
 
 
 def bad_words_are_named():

@@ -7,11 +7,13 @@
 #include "appliance/base/sip.h"
 #include "appliance/base/size.h"
 #include "appliance/base/status.h"
+#include "appliance/base/sum.h"
 
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -64,6 +66,20 @@ static void sip_gives_the_published_values(void **state) {
     assert_true(tdm_sip_end(&s, 0, 2, 4) == UINT64_C(0x726fdb47dd0e0e31));
 }
 
+/* The values that the authors of FNV give. */
+static void sum_gives_the_published_values(void **state) {
+    (void)state;
+    char path[] = "/tmp/tdm-sum-XXXXXX";
+    int fd = mkstemp(path);
+    assert_int_equal(write(fd, "foobar", 6), 6);
+    assert_true(tdm_sum_bytes(TDM_SUM_FIRST, "", 0) == UINT64_C(0xcbf29ce484222325));
+    assert_true(tdm_sum_bytes(TDM_SUM_FIRST, "a", 1) == UINT64_C(0xaf63dc4c8601ec8c));
+    assert_true(tdm_sum_file(TDM_SUM_FIRST, path) == UINT64_C(0x85944171f73967e8));
+    assert_true(tdm_sum_file(TDM_SUM_FIRST, "/nonexistent") == TDM_SUM_FIRST);
+    (void)close(fd);
+    (void)unlink(path);
+}
+
 static void draws_depend_on_seed_and_index_alone(void **state) {
     (void)state;
     tdm_rng_t a = {1}, b = {1};
@@ -110,6 +126,7 @@ int main(void) {
         cmocka_unit_test(error_text_is_cut_and_printable),
         cmocka_unit_test(sizes_refuse_to_wrap),
         cmocka_unit_test(sip_gives_the_published_values),
+        cmocka_unit_test(sum_gives_the_published_values),
         cmocka_unit_test(draws_depend_on_seed_and_index_alone),
         cmocka_unit_test(clock_goes_forward),
         cmocka_unit_test(lost_log_lines_are_counted),

@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "appliance/ctl/bench_file.h"
+
+#include "appliance/base/attr.h"
+#include "appliance/ctl/bench_report.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *text(const json_t *j, const char *key) {
+    const char *s = json_string_value(json_object_get(j, key));
+    return s ? s : "";
+}
+
+static double number(const json_t *j, const char *a, const char *b) {
+    j = json_object_get(j, a);
+    return json_number_value(b ? json_object_get(j, b) : j);
+}
+
+tdm_status_t tdm_bench_load(const char *path, json_t **all, tdm_error_t *err) {
+    json_error_t je;
+    FILE *f = fopen(path, "re");
+    *all = NULL;
+    if (!f)
+        return tdm_error_set(err, errno == ENOENT ? TDM_ERR_NOT_FOUND : TDM_ERR_IO, "%s: %s", path,
+                             strerror(errno));
+    *all = json_loadf(f, 0, &je);
+    (void)fclose(f);
+    if (json_is_array(json_object_get(*all, "cells"))) return TDM_OK;
+    if (*all) (void)snprintf(je.text, sizeof je.text, "no bench");
+    json_decref(*all);
+    *all = NULL;
+    return tdm_error_set(err, TDM_ERR_CORRUPT, "%s: %s", path, je.text);
+}
+
+tdm_status_t tdm_bench_is_like(const json_t *a, const json_t *b, tdm_error_t *err) {
+    static const char *const fact[] = {"build", "model", "backend"};
+    static const char *const key[] = {"trace", "trace_sum", "window_s", "epsilon", "words"};
+    const json_t *x = json_object_get(a, "appliance"), *y = json_object_get(b, "appliance");
+    for (size_t i = 0; i < TDM_COUNT_OF(fact); i++)
+        if (strcmp(text(x, fact[i]), text(y, fact[i])) != 0)
+            return tdm_error_set(err, TDM_ERR_INVAL, "another %s: %s, not %s", fact[i],
+                                 text(y, fact[i]), text(x, fact[i]));
+    for (size_t i = 0; i < TDM_COUNT_OF(key); i++)
+        if (!json_equal(json_object_get(a, key[i]), json_object_get(b, key[i])))
+            return tdm_error_set(err, TDM_ERR_INVAL, "another %s", key[i]);
+    return TDM_OK;
+}
+
+/* --- cells ------------------------------------------------------------------------ */
+
+static int is_same_rate(double a, double b) {
+    return a > 0.999 * b && a < 1.001 * b;
+}
+
+/* find gives the place of a window, measured or not; the number of cells where
+   there is none. */
+static size_t find(const json_t *cells, const char *path, const char *policy, double rate) {
+    size_t i = 0, cnt = json_array_size(cells);
+    for (; i < cnt; i++) {
+        const json_t *c = json_array_get(cells, i);
+        if (strcmp(text(c, "path"), path) == 0 && strcmp(text(c, "policy"), policy) == 0 &&
+            is_same_rate(number(c, "rate", NULL), rate))
+            break;
+    }
+    return i;
+}
+
+static int is_simulated(const json_t *cell) {
+    return json_is_object(json_object_get(cell, "simulated"));
+}
+
+int tdm_bench_has(const json_t *all, const char *path, const char *policy, double rate) {
+    const json_t *cells = json_object_get(all, "cells");
+    size_t i = find(cells, path, policy, rate);
+    return i < json_array_size(cells) && !is_simulated(json_array_get(cells, i));
+}
+
+void tdm_bench_add(json_t *all, json_t *cell) {
+    json_t *cells = json_object_get(all, "cells"), *order = json_object_get(all, "order");
+    char name[64];
+    (void)snprintf(name, sizeof name, "%.15s/%.23s", text(cell, "path"), text(cell, "policy"));
+    size_t i = find(cells, text(cell, "path"), text(cell, "policy"), number(cell, "rate", NULL));
+    if (i < json_array_size(cells))
+        (void)json_array_set_new(cells, i, cell);
+    else
+        (void)json_array_append_new(cells, cell);
+    for (i = 0; i < json_array_size(order); i++)
+        if (strcmp(json_string_value(json_array_get(order, i)), name) == 0) return;
+    (void)json_array_append_new(order, json_string(name));
+}
+
+tdm_status_t tdm_bench_merge(json_t *into, const json_t *from, uint32_t *came, tdm_error_t *err) {
+    const json_t *cells = json_object_get(from, "cells");
+    tdm_status_t st = tdm_bench_is_like(into, from, err);
+    *came = 0;
+    for (size_t i = 0; st == TDM_OK && i < json_array_size(cells); i++) {
+        json_t *c = json_array_get(cells, i);
+        if (is_simulated(c) ||
+            tdm_bench_has(into, text(c, "path"), text(c, "policy"), number(c, "rate", NULL)))
+            continue;
+        tdm_bench_add(into, json_incref(c));
+        ++*came;
+    }
+    return st;
+}
+
+/* --- simulated cells ------------------------------------------------------------------ */
+
+/* missed names the part of the promise that a planner's point broke; a plan has
+   no window whose queue could grow, but all of its arrivals. */
+static const char *missed(const json_t *plan, const json_t *p) {
+    if (number(p, "over_share", NULL) > number(plan, "epsilon", NULL)) return "gaps";
+    return number(p, "ttft_ms", "p90") > number(plan, "ttft_ms", NULL) ? "ttft" : "";
+}
+
+static json_t *simulated(const json_t *plan, const json_t *curve, const json_t *p) {
+    const char *why = missed(plan, p), *policy = text(curve, "policy"), *key;
+    double fused = number(p, "fused_share", NULL);
+    json_t *fallbacks = json_object(), *lost = json_object(), *v;
+    json_object_foreach(json_object_get(p, "fallbacks"), key, v) {
+        (void)json_object_set_new(fallbacks, key, json_real(number(v, "iterations", NULL)));
+        (void)json_object_set_new(lost, key, json_real(number(v, "lost_share", NULL)));
+    }
+    return json_pack(
+        "{s:s, s:s, s:f, s:b, s:s, s:{s:s, s:b}, s:{s:f, s:O, s:O, s:O, s:f, s:f}, s:f, s:f, s:f, "
+        "s:{s:f, s:f}, s:o, s:o, s:n}",
+        "path", text(curve, "route"), "policy", policy[0] ? policy : "quantile", "rate",
+        number(p, "rate", NULL), "kept", why[0] == 0, "missed", why, "simulated", "profile",
+        text(plan, "profile"), "is_model", json_is_true(json_object_get(plan, "is_model")),
+        "replay", "share_over", number(p, "over_share", NULL), "tbt_ms",
+        json_object_get(p, "gap_ms"), "ttft_ms", json_object_get(p, "ttft_ms"), "e2e_ms",
+        json_object_get(p, "e2e_ms"), "ttft_target_ms", number(plan, "ttft_ms", NULL),
+        "gap_target_ms", number(plan, "gap_ms", NULL), "attention_share",
+        number(p, "attention_share", NULL), "serial_share", number(p, "serial_share", NULL),
+        "attention_speedup", number(p, "attention_speedup", NULL), "hybrid", "fused", fused,
+        "fallback", 1.0 - fused, "fallbacks", fallbacks, "lost", lost, "power");
+}
+
+void tdm_bench_simulate(json_t *all, const json_t *plan) {
+    const json_t *curves = json_object_get(plan, "curves"), *cells = json_object_get(all, "cells");
+    for (size_t i = 0; i < json_array_size(curves); i++) {
+        const json_t *c = json_array_get(curves, i), *points = json_object_get(c, "points");
+        if (number(c, "appliances", NULL) != 1.0 || number(c, "prefill_appliances", NULL) != 0.0)
+            continue;
+        for (size_t k = 0; k < json_array_size(points); k++) {
+            json_t *cell = simulated(plan, c, json_array_get(points, k));
+            size_t at =
+                find(cells, text(cell, "path"), text(cell, "policy"), number(cell, "rate", NULL));
+            if (at == json_array_size(cells))
+                tdm_bench_add(all, cell);
+            else
+                json_decref(cell);
+        }
+    }
+}
+
+/* --- to disk ------------------------------------------------------------------------- */
+
+/* place gives the rank of a cell: as the order has its way to serve. */
+static size_t place(const json_t *order, const json_t *cell) {
+    char name[64];
+    size_t i = 0;
+    (void)snprintf(name, sizeof name, "%.15s/%.23s", text(cell, "path"), text(cell, "policy"));
+    while (i < json_array_size(order) &&
+           strcmp(json_string_value(json_array_get(order, i)), name) != 0)
+        i++;
+    return i;
+}
+
+static int is_before(const json_t *order, const json_t *a, const json_t *b) {
+    size_t x = place(order, a), y = place(order, b);
+    return x != y ? x < y : number(a, "rate", NULL) < number(b, "rate", NULL);
+}
+
+/* sort puts the cells in the order of their ways to serve, rates rising; by
+   insertion, as there are some tens of them. */
+static void sort(json_t *all) {
+    json_t *cells = json_object_get(all, "cells"), *sorted = json_array();
+    const json_t *order = json_object_get(all, "order");
+    for (size_t i = 0; i < json_array_size(cells); i++) {
+        json_t *c = json_array_get(cells, i);
+        size_t at = json_array_size(sorted);
+        while (at > 0 && is_before(order, c, json_array_get(sorted, at - 1u))) at--;
+        (void)json_array_insert(sorted, at, c);
+    }
+    (void)json_object_set_new(all, "cells", sorted);
+}
+
+static int write_json(FILE *f, const json_t *all) {
+    return json_dumpf(all, f, JSON_INDENT(1) | JSON_REAL_PRECISION(9)) == 0;
+}
+
+static int write_html(FILE *f, const json_t *all) {
+    tdm_bench_report(f, all);
+    return 1;
+}
+
+static tdm_status_t write_one(const char *base, const char *end, const json_t *all,
+                              int (*write)(FILE *f, const json_t *all), tdm_error_t *err) {
+    char path[4096], tmp[4100];
+    int n = snprintf(path, sizeof path, "%s.%s", base, end);
+    if (n < 0 || (size_t)n >= sizeof path)
+        return tdm_error_set(err, TDM_ERR_INVAL, "--out is too long");
+    (void)snprintf(tmp, sizeof tmp, "%s.new", path);
+    FILE *f = fopen(tmp, "we");
+    int ok = f && write(f, all) && !ferror(f);
+    if (f) ok = fclose(f) == 0 && ok;
+    if (ok && rename(tmp, path) == 0) return TDM_OK;
+    tdm_status_t st = tdm_error_set(err, TDM_ERR_IO, "%s: %s", path, strerror(errno));
+    (void)remove(tmp);
+    return st;
+}
+
+tdm_status_t tdm_bench_save(const char *base, json_t *all, tdm_error_t *err) {
+    sort(all);
+    tdm_bench_conclude(all);
+    tdm_status_t st = write_one(base, "json", all, write_json, err);
+    return st == TDM_OK ? write_one(base, "html", all, write_html, err) : st;
+}

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_CTL_BENCH_FILE_H
+#define TDM_CTL_BENCH_FILE_H
+
+/* The file of a bench, which several sittings fill:
+
+     {"appliance": {facts of /status, "build" among them},
+      "trace", "trace_sum", "window_s", "epsilon", "words": [replay's],
+      "order": ["PATH/POLICY", ...], "cells": [cell.h, ...],
+      "planned": {tandemctl plan --json} or null,
+      "carries", "errors": bench_report.h}
+
+   A window is in it as soon as it is over, so that a sitting which is cut
+   loses the window that ran and no other.  Windows of different builds,
+   models, traces, lengths or promises are never in one file.
+
+   A cell that nobody measured may be simulated: it says by which profile
+   ("simulated": {"profile", "is_model"}), and gives way to a measured one. */
+
+#include "appliance/base/status.h"
+
+#include <jansson.h>
+
+/* tdm_bench_load reads a bench; NULL: err says why, NOT_FOUND where there is
+   no such file. */
+TDM_MUST_USE tdm_status_t tdm_bench_load(const char *path, json_t **all, tdm_error_t *err);
+
+/* tdm_bench_is_like says whether the windows of two benches may stand in one
+   file; where not, err names what differs. */
+TDM_MUST_USE tdm_status_t tdm_bench_is_like(const json_t *a, const json_t *b, tdm_error_t *err);
+
+/* tdm_bench_has says whether a window is measured. */
+int tdm_bench_has(const json_t *all, const char *path, const char *policy, double rate);
+
+/* tdm_bench_add takes a window, in the place of a simulated one; it holds
+   cell from here on. */
+void tdm_bench_add(json_t *all, json_t *cell);
+
+/* tdm_bench_merge adds the windows of another bench that are not measured
+   here, and gives how many came in. */
+TDM_MUST_USE tdm_status_t tdm_bench_merge(json_t *into, const json_t *from, uint32_t *came,
+                                          tdm_error_t *err);
+
+/* tdm_bench_simulate adds a cell for every point of a plan that is of one
+   appliance and not there. */
+void tdm_bench_simulate(json_t *all, const json_t *plan);
+
+/* tdm_bench_save concludes, and writes BASE.json and BASE.html, each through a
+   file beside it. */
+TDM_MUST_USE tdm_status_t tdm_bench_save(const char *base, json_t *all, tdm_error_t *err);
+
+#endif /* TDM_CTL_BENCH_FILE_H */
