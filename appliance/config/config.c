@@ -312,6 +312,7 @@ int tdm_config_is_live(const char *name) {
                                        "sched.watchdog_ms",
                                        "sched.evictions",
                                        "sched.drain_ms",
+                                       "update.older",
                                        "log.level"};
     for (size_t i = 0; i < TDM_COUNT_OF(live); i++) {
         size_t len = strlen(live[i]);

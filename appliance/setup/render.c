@@ -81,6 +81,10 @@ tdm_status_t tdm_setup_compose(const tdm_setup_t *s, const tdm_setup_facts_t *fa
     tdm_status_t st = TDM_OK;
     json_object_foreach(root, section, object) if (!json_is_object(object)) st =
         tdm_error_set(err, TDM_ERR_INVAL, "serve: %.64s: want an object of keys", section);
+    /* Who brings a stick with an old version may bring this file as well. */
+    if (st == TDM_OK && json_object_get(root, "update"))
+        st = tdm_error_set(err, TDM_ERR_INVAL,
+                           "serve: update.older is asked of a running appliance");
     if (st == TDM_OK) st = claim_all(root, s, facts, err);
     size_t n = 0;
     if (st == TDM_OK) n = json_dumpb(root, buf, buf_sz - 2, JSON_INDENT(2) | JSON_SORT_KEYS);

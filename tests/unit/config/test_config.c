@@ -121,8 +121,8 @@ static void what_may_change_without_a_restart_is_told_from_what_may_not(void **s
     b = a;
     assert_null(tdm_config_fixed(&a, &b));
     static const char *const live[] = {
-        "sched.gap_ms=77",   "sched.policy=static", "class2.weight=50",       "class0.ttft_ms=9",
-        "sched.evictions=0", "log.level=debug",     "sched.prefill_tokens=64"};
+        "sched.gap_ms=77",   "sched.policy=static", "class2.weight=50",        "class0.ttft_ms=9",
+        "sched.evictions=0", "log.level=debug",     "sched.prefill_tokens=64", "update.older=1.2"};
     for (size_t i = 0; i < TDM_COUNT_OF(live); i++)
         assert_int_equal(tdm_config_set(&b, live[i], &err), TDM_OK);
     assert_null(tdm_config_fixed(&a, &b));

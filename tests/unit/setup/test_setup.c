@@ -215,6 +215,7 @@ static void bad_files_are_refused_by_name(void **state) {
         {"{\"serve\": {\"modle\": {\"path\": \"x\"}}}", "modle"},
         {"{\"serve\": {\"sched\": {\"gap_ms\": 0}}}", "sched.gap_ms"},
         {"{\"serve\": {\"port\": {\"kind\": \"tap\"}}}", "port.kind is decided by another part"},
+        {"{\"serve\": {\"update\": {\"older\": \"1\"}}}", "update.older is asked of a running"},
         {"{\"serve\": {\"api\": {\"keys_file\": \"\"}}}", "api.keys_file is decided"},
         {"{\"serve\": {\"quic\": {\"key\": \"/etc/shadow\"}}}", "quic.key is decided"},
         {"{\"serve\": {\"tile\": {\"cpus\": \"0\"}}}", "tile.cpus is decided"},
