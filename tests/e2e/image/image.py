@@ -9,11 +9,12 @@ usage: image.py BUILD WORK SCENARIO
   update     a stick with a newer bundle, under load; the new slot proves itself
   rollback   a bundle that boots and gives no token: back by itself
   refused    bundles that are signed by another, altered, or not for this machine
+  older      a signed bundle older than what served is refused, unless an admin allows it
   blocks     a byte flipped in a slot, then in both
   firmware   Secure Boot with our keys; an altered kernel is refused
   cuts       SIGKILL of QEMU at 10 seeded moments of updates, one after another on one disk
   lost       unflushed writes of an update lost or torn, in copies of the disk
-  drivers    a folder of the operator's packages
+  drivers    Secure Boot and a kernel module of the operator's: built, signed, loaded; altered or unsigned refused; made twice
   twice      two images from one cache: the same root hash; sizes
 """
 import contextlib
@@ -36,7 +37,7 @@ import writes
 from machine import DATA_NIC, MIB, Disk, Machine, Patience, medium, own_network, run
 
 TOP = os.path.realpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../.."))
-KEY = "image-key"
+KEY, ADMIN_KEY = "image-key", "admin-key"
 CUT_S = 150   # what an update takes, from its start to the proof of the new slot
 BOOT_S = 480  # power-on to tokens, on a machine that does much else
 TOOLS = ("qemu-system-x86_64", "qemu-img", "mmdebstrap", "mksquashfs", "veritysetup", "sgdisk", "mcopy", "sbsign",
@@ -44,8 +45,9 @@ TOOLS = ("qemu-system-x86_64", "qemu-img", "mmdebstrap", "mksquashfs", "verityse
 APPLIANCE = {
     "machine": {"hostname": "tandem-image", "hugepages_2m": 160, "iommu": "intel"},
     "data": {"nic": DATA_NIC, "ipv4": "10.88.0.2/24"},
-    "keys": {"api": [f"image {hashlib.sha256(KEY.encode()).hexdigest()}"]},
-    "serve": {"model": {"path": "dummy:tiny"}, "exec": {"sms": 2}, "port": {"mbufs": 2048}},
+    "keys": {"api": [f"image {hashlib.sha256(KEY.encode()).hexdigest()}"],
+             "admin": [f"operator {hashlib.sha256(ADMIN_KEY.encode()).hexdigest()}"]},
+    "serve": {"model": {"path": "dummy:tiny"}, "http": {"address": "0.0.0.0"}, "exec": {"sms": 2}, "port": {"mbufs": 2048}},
 }
 
 
@@ -100,20 +102,20 @@ class House:
         appliance = os.path.join(self.work, "appliance.json")
         with open(appliance, "w", encoding="ascii") as f:
             json.dump(APPLIANCE, f)
-        lock = os.path.join(self.work, "lock")
+        locks = os.path.join(self.work, "locks")
         args = [os.path.join(TOP, "deploy/image/make"), out, "--packages", self.packages, "--cache", self.work + "/cache",
                 "--keys", self.work + "/keys", "--appliance", appliance, *options]
         model = os.path.join(TOP, "build/models/smollm2.gguf")
         if os.path.exists(model):
             args += ["--model", model]
-        if os.path.exists(lock):
-            args += ["--lock", lock]
+        if os.path.exists(locks):
+            args += ["--locks", locks]
         r = subprocess.run(args, capture_output=True, text=True, check=False)
         if r.returncode and "is not to be had any more" in r.stderr:
             print("the archive has moved on: resolving the lock anew for this run")
-            run(os.path.join(TOP, "deploy/image/lock"), self.packages, lock)
+            run(os.path.join(TOP, "deploy/image/lock"), self.packages, locks)
             shutil.rmtree(self.work + "/cache")
-            r = subprocess.run([*args, "--lock", lock], capture_output=True, text=True, check=False)
+            r = subprocess.run([*args, "--locks", locks], capture_output=True, text=True, check=False)
             if "is not to be had any more" in r.stderr:
                 print("skipped: the archive's packages cannot be fetched", file=sys.stderr)
                 sys.exit(77)
@@ -131,6 +133,14 @@ class House:
         rest, self.said = p.communicate()
         tokens = len(re.findall(rb"\d+", first + rest))
         return (tokens, at) if p.returncode == 0 and tokens > 0 else None
+
+    def manage(self, *words):
+        """tandemctl with the admin's key, by the management NIC."""
+        return run(self.ctl, *words, "--http", "http://127.0.0.1:8080", "--key", ADMIN_KEY).stdout
+
+    def allow(self, version):
+        """The operator wants an older version installed."""
+        self.manage("config", "apply", "update.older=" + version, "--why", "the new one is slower here")
 
     def first_token(self, machine, seconds=BOOT_S):
         """Asks until there is an answer; seconds from power-on to its first token."""
@@ -306,6 +316,28 @@ def refused(house):
         good(house, machine, "a", BOOT_S, at)
 
 
+def older(house):
+    one, two = house.image("one"), house.image("two", "--version", "2.0.0")
+    medium(house.here + "/one.img", one + "/update.raucb")
+    own_network()
+    with power(house, Disk(house.here + "/older.qcow2", two + "/disk.raw")) as machine:
+        at = good(house, machine, "a")
+        machine.plug(house.here + "/one.img")
+        at = told(machine, "refused: .* is older than 2.0.0, which served here", 120, at)
+        assert house.ask(60), house.said
+        machine.unplug()
+        house.allow("0.1.0")
+        entry = json.loads(house.manage("show", "audit", "-o", "json"))["entries"][0]
+        print("audit: " + " ".join(entry[k] for k in ("who", "role", "what", "why", "result")))
+        assert (entry["who"], entry["what"], entry["result"]) == ("key operator", "apply", "ok"), entry
+        machine.plug(house.here + "/one.img")
+        at = told(machine, "installing 0.1.0 beside 2.0.0", 120, at)
+        at = told(machine, "restarting into 0.1.0", 600, at)
+        at = good(house, machine, "b", 2 * BOOT_S, at)
+        # What was allowed was allowed once: the stick's own version runs, and 2.0.0 remains the mark.
+        told(machine, "nothing to do: 0.1.0 runs", 60, at)
+
+
 def blocks(house):
     one = house.image("one")
     where = Disk.partitions(one + "/disk.raw")
@@ -339,26 +371,28 @@ def blocks(house):
         machine.process.wait(60)
 
 
+def enrol(house, raw, how):
+    """What systemd-boot does with the keys on the ESP of a machine in setup mode; force: what an operator chooses in its menu."""
+    with open(house.here + "/loader.conf", "w", encoding="ascii") as f:
+        f.write(f"timeout 0\neditor no\nsecure-boot-enroll {how}\n")
+    esp = f"{raw}@@{Disk.partitions(raw)['tandem-esp'][0]}"
+    run("mcopy", "-o", "-i", esp, house.here + "/loader.conf", "::/loader/loader.conf", env=dict(os.environ, MTOOLS_SKIP_CHECK="1"))
+    return esp
+
+
 def firmware(house):
     one = house.image("one")
     raw, variables = house.here + "/firmware.raw", house.here + "/enrolled.fd"
     run("cp", "--sparse=always", one + "/disk.raw", raw)
     shutil.copy("/usr/share/OVMF/OVMF_VARS_4M.fd", variables)
-    esp = f"{raw}@@{Disk.partitions(raw)['tandem-esp'][0]}"
     env = dict(os.environ, MTOOLS_SKIP_CHECK="1")
-
-    def enrol(how):
-        with open(house.here + "/loader.conf", "w", encoding="ascii") as f:
-            f.write(f"timeout 0\neditor no\nsecure-boot-enroll {how}\n")
-        run("mcopy", "-o", "-i", esp, house.here + "/loader.conf", "::/loader/loader.conf", env=env)
-
     own_network()
-    enrol("force")  # what an operator chooses in the menu of a machine in setup mode
+    esp = enrol(house, raw, "force")
     with power(house, Disk(house.here + "/firmware.qcow2", raw), variables) as machine:
         good(house, machine, "a", 2 * BOOT_S)
         print("keys enrolled; the signed kernel serves")
         machine.off()
-    enrol("manual")
+    enrol(house, raw, "manual")
     run("mcopy", "-o", "-i", esp, "::/EFI/Linux/2-a.efi", house.here + "/kernel.efi", env=env)
     with open(house.here + "/kernel.efi", "r+b") as f:
         f.seek(9 * MIB)
@@ -399,6 +433,7 @@ def cuts(house):
             print(f"{n}: slot {slot} gave a token {seconds:.0f} s after power-on")
             if n == 10:
                 break
+            house.allow("0.1.0")  # every other update is a step back
             machine.plug(sticks["2" if runs == "1" else "1"])
             at = machine.wait("installing|nothing to do", 120, at)
             if "nothing to do" in machine.lines[at - 1][1]:  # the former update had come through
@@ -481,24 +516,87 @@ def lost(house):
         os.unlink(copy)
 
 
+CHECK = """#!/bin/sh
+# What this kernel takes as a module, said on the console.
+echo "lockdown: $(cat /sys/kernel/security/lockdown)"
+grep -q '^acpi_call ' /proc/modules && echo "loaded at boot: acpi_call, signed by $(modinfo -F signer acpi_call)"
+rmmod acpi_call
+module=$(modinfo -n acpi_call)
+cp "$module" /run/altered.ko
+printf '\\377' | dd of=/run/altered.ko bs=1 seek=4000 conv=notrunc 2>/dev/null
+set -- $(tail -c 32 "$module" | od -An -tu1 -N4) # the length of the signature
+head -c -$(($3 * 256 + $4 + 40)) "$module" >/run/unsigned.ko
+for kind in altered unsigned; do
+    why=$(insmod /run/$kind.ko 2>&1) && echo "$kind: taken" || echo "$kind: ${why##*: }"
+done
+echo "the kernel: $(dmesg | grep -i 'unsigned module' | tail -n 1 | sed 's/^\\[[^]]*\\] *//')"
+insmod "$module" && echo "as it was: taken"
+[ ! -e /usr/bin/gcc ] && [ ! -e /usr/sbin/dkms ] && [ -z "$(ls -A /usr/src)" ] && echo "no compiler, no headers"
+"""
+CHECK_UNIT = """[Unit]
+After=systemd-modules-load.service
+[Service]
+Type=oneshot
+ExecStart=/usr/lib/operator/check
+StandardOutput=journal+console
+StandardError=journal+console
+SyslogIdentifier=operator
+"""
+
+
+def put(path, text, mode=0o644):
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "w", encoding="ascii") as f:
+        f.write(text)
+    os.chmod(path, mode)
+
+
 def drivers(house):
-    """A package of the operator's gets into the root, and into the list of what is there."""
-    folder = house.here + "/drivers"
-    tree = folder + "/tree"
-    shutil.rmtree(folder, ignore_errors=True)
-    os.makedirs(tree + "/DEBIAN")
-    os.makedirs(tree + "/usr/lib/operator")
-    with open(tree + "/DEBIAN/control", "w", encoding="ascii") as f:
-        f.write("Package: operator-driver\nVersion: 1\nArchitecture: amd64\nMaintainer: operator <o@example.org>\nDepends: kmod\n"
-                "Description: stands for a driver\n")
-    with open(tree + "/usr/lib/operator/firmware", "w", encoding="ascii") as f:
-        f.write("bytes\n")
+    folder, tree, add = house.here + "/packages", house.here + "/tree", house.here + "/add"
+    for path in (folder, tree, add):
+        shutil.rmtree(path, ignore_errors=True)
+    os.makedirs(folder)
+    put(tree + "/DEBIAN/control", "Package: operator-driver\nVersion: 1\nArchitecture: amd64\n"
+        "Maintainer: operator <o@example.org>\nDepends: acpi-call-dkms\nDescription: stands for a driver\n")
+    put(tree + "/usr/lib/operator/firmware", "bytes\n")
+    put(tree + "/usr/lib/modules-load.d/operator.conf", "acpi_call\n")
     run("dpkg-deb", "--root-owner-group", "-b", tree, folder + "/operator-driver_1_amd64.deb")
-    out = house.image("driven", "--drivers", folder, "--root-only")
-    assert os.path.exists(out + "/root/usr/lib/operator/firmware")
+    # A module that needs no hardware, and comes as NVIDIA's do: as source, for DKMS.
+    got = subprocess.run(["apt-get", "-qq", "-o", "APT::Sandbox::User=root", "download", "acpi-call-dkms"], cwd=folder,
+                         capture_output=True, text=True, check=False)
+    if got.returncode:
+        print("skipped: acpi-call-dkms cannot be fetched", file=sys.stderr)
+        sys.exit(77)
+    put(add + "/usr/lib/operator/check", CHECK, 0o755)
+    unit = add + "/usr/lib/systemd/system/operator.service"
+    put(unit, CHECK_UNIT)
+    os.makedirs(os.path.dirname(unit) + "/multi-user.target.wants")
+    os.symlink("../operator.service", os.path.dirname(unit) + "/multi-user.target.wants/operator.service")
+    out = house.image("driven", "--drivers", folder, "--add", add)
     with open(out + "/sizes", encoding="ascii") as f:
-        assert "operator-driver" in f.read()
-    print("a package of the operator's is in the root")
+        there = {line.split()[1] for line in f}
+    assert {"operator-driver", "acpi-call-dkms"} <= there and not {"gcc-12", "make", "dkms", "linux-headers-amd64"} & there, there
+    raw, variables = house.here + "/drivers.raw", house.here + "/enrolled.fd"
+    run("cp", "--sparse=always", out + "/disk.raw", raw)
+    shutil.copy("/usr/share/OVMF/OVMF_VARS_4M.fd", variables)
+    enrol(house, raw, "force")
+    own_network()
+    with power(house, Disk(house.here + "/drivers.qcow2", raw), variables) as machine:
+        at = 0
+        for line in (r"lockdown: none \[integrity\]", "loaded at boot: acpi_call, signed by Tandem db",
+                     "altered: Key was rejected by service", "unsigned: Key was rejected by service", "the kernel: .*unsigned module is rejected", "as it was: taken",
+                     "no compiler, no headers"):
+            at = told(machine, line, BOOT_S if at else 2 * BOOT_S, at)
+        good(house, machine, "a")
+        machine.off()
+    shutil.rmtree(house.work + "/driven-again", ignore_errors=True)
+    again = house.image("driven-again", "--drivers", folder, "--add", add, "--root-only")
+    hashes = []
+    for made in (out, again):
+        with open(made + "/roothash", encoding="ascii") as f:
+            hashes.append(f.read().strip())
+    print("\n".join(hashes))
+    assert hashes[0] == hashes[1]
 
 
 def twice(house):
@@ -520,7 +618,7 @@ def twice(house):
         print(f"{int(n) / 1e6:8.1f} MB {name}")
 
 
-SCENARIOS = {f.__name__: f for f in (serve, update, rollback, refused, blocks, firmware, cuts, lost, drivers, twice)}
+SCENARIOS = {f.__name__: f for f in (serve, update, rollback, refused, older, blocks, firmware, cuts, lost, drivers, twice)}
 
 
 def main():

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A machine that the appliance's disk is put into: QEMU (TCG), OVMF, q35, an
 emulated VT-d, a data NIC on a TAP of this network namespace, a management NIC
-that leads nowhere, a serial console that is read, a watchdog, a USB port."""
+whose door is port 8080 of this namespace's loopback, a serial console that is read, a watchdog, a USB port."""
 import ctypes
 import json
 import os
@@ -102,7 +102,7 @@ class Machine:
              "-device", "intel-iommu,intremap=on,caching-mode=on,device-iotlb=on",
              "-blockdev", f"driver=qcow2,node-name=image,file.driver=file,file.filename={disk.path}", *logged,
              "-device", f"virtio-blk-pci,drive={top},addr=4,bootindex=1",
-             "-netdev", "user,id=m0,restrict=on", "-device", "virtio-net-pci,netdev=m0,addr=3,romfile=",
+             "-netdev", "user,id=m0,restrict=on,hostfwd=tcp:127.0.0.1:8080-:8080", "-device", "virtio-net-pci,netdev=m0,addr=3,romfile=",
              "-netdev", "tap,id=n0,ifname=q0,script=no,downscript=no", "-device", "e1000e,netdev=n0,addr=5,romfile=",
              "-device", "qemu-xhci,id=usb", "-device", "i6300esb", "-action", "watchdog=reset"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)

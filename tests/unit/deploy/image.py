@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The lock of the image's packages names all of them, once, and the SBOM says what dpkg's status says.
+"""The locks of the image's packages and of what builds modules name all of them, once, and the SBOM says what dpkg's status says.
 usage: image.py ROOT"""
 import json
 import os
@@ -30,12 +30,23 @@ Version: 12.2.0-14
 """
 
 
-def check_lock(folder, text=None):
-    """Findings about packages.lock, or about another text of it."""
+def read(folder, name):
+    with open(os.path.join(folder, name), encoding="ascii") as f:
+        return f.read()
+
+
+def check_kernel(image, modules):
+    """The headers that modules are built with are the image's kernel's."""
+    kernel = re.search(r" linux-image-([0-9]\S*) (\S+) ", image).groups()
+    headers = re.findall(r" linux-headers-([0-9]\S*-amd64) (\S+) ", modules)
+    return [] if headers == [kernel] else [f"modules.lock has headers of {headers}, packages.lock the kernel {kernel}"]
+
+
+def check_lock(folder, name, text=None):
+    """Findings about a lock, or about another text of it."""
     if text is None:
-        with open(os.path.join(folder, "packages.lock"), encoding="ascii") as f:
-            text = f.read()
-    with open(os.path.join(folder, "packages.list"), encoding="ascii") as f:
+        text = read(folder, name + ".lock")
+    with open(os.path.join(folder, name + ".list"), encoding="ascii") as f:
         wanted = re.sub(r"#.*", "", f.read()).split()
     out, names = [], []
     for line in text.splitlines():
@@ -62,11 +73,12 @@ def sbom(folder, status, sums):
 
 def main():
     folder = os.path.join(sys.argv[1], "deploy/image")
-    findings = check_lock(folder)
-    with open(os.path.join(folder, "packages.lock"), encoding="ascii") as f:
-        good = f.read()
+    findings = check_lock(folder, "packages") + check_lock(folder, "modules")
+    good, modules = read(folder, "packages.lock"), read(folder, "modules.lock")
+    findings += check_kernel(good, modules)
+    assert check_kernel(good, re.sub(r"( linux-headers-6\S*)-amd64", r"\1-1-amd64", modules)), "other headers passed"
     for bad in (good + good.splitlines()[0] + "\n", re.sub(r".* systemd .*\n", "", good), good.replace(" amd64", " arm64", 1)):
-        assert check_lock(folder, bad), "a bad lock passed"
+        assert check_lock(folder, "packages", bad), "a bad lock passed"
 
     sums = "ab" * 32 + "  busybox_1%3a1.35.0-4_amd64.deb\n"
     text = sbom(folder, STATUS, sums)
@@ -79,7 +91,7 @@ def main():
     assert found["busybox"]["versionInfo"] == "1:1.35.0-4" and "gcc-12" in found["libstdc++6"]["sourceInfo"]
     ids = [p["SPDXID"] for p in doc["packages"]]
     assert all(re.fullmatch(r"SPDXRef-[A-Za-z0-9.-]+", i) for i in ids) and len(set(ids)) == len(ids), ids
-    print("\n".join(findings) or "the lock is whole, the SBOM agrees with dpkg")
+    print("\n".join(findings) or "the locks are whole, the SBOM agrees with dpkg")
     return 1 if findings else 0
 
 

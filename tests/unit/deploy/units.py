@@ -15,7 +15,7 @@ EXPOSURE_MAX = 2.5
 # What only a packaged machine has, and other packages' units that ours name.
 STAND_INS = ("usr/sbin/tandemd", "usr/libexec/tandem/hugepages", "usr/libexec/tandem/nic",
              "usr/libexec/tandem/agent", "usr/libexec/tandem/first-boot", "usr/libexec/tandem/health",
-             "usr/libexec/tandem/good", "usr/libexec/tandem/update", "usr/libexec/tandem/grow",
+             "usr/libexec/tandem/good", "usr/libexec/tandem/update", "usr/libexec/tandem/gpu", "usr/libexec/tandem/grow",
              "bin/kill")
 TARGETS = ("network-online.target", "multi-user.target", "sysinit.target", "basic.target",
            "shutdown.target", "sockets.target", "local-fs.target", "network-pre.target")
@@ -96,7 +96,7 @@ def main():
     image = os.path.join(sys.argv[1], "deploy/image/files/usr/lib/systemd/system")
     units = sorted(glob.glob(os.path.join(base, "*.service")) + glob.glob(os.path.join(image, "*.service")))
     examples = sorted(glob.glob(os.path.join(base, "examples", "*.conf")))
-    assert len(units) == 9 and examples
+    assert len(units) == 10 and examples
     findings = check(units, examples, glob.glob(os.path.join(base, "*.socket")))
     with tempfile.TemporaryDirectory() as folder:  # both checks can fail
         loose = os.path.join(folder, "tandemd.service")
