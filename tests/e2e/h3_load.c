@@ -4,15 +4,18 @@
 
      h3_load HOST PORT CONNECTIONS REQUESTS CANCEL_PERCENT TOKENS SEED KEY MODEL
 
-   Keeps four requests open on each connection until REQUESTS were begun,
-   and prints one line: done, cancelled, refused, lost, the longest time
-   between two pieces of one answer.  Exit 0 where every request ended. */
+   Keeps four requests open on each connection until REQUESTS were begun, or
+   SIGTERM came, and prints one line: done, cancelled, refused, lost, the
+   longest time between two pieces of one answer.  Exit 0 where every request
+   ended. */
 
+#include "appliance/base/atomic.h"
 #include "appliance/base/clock.h"
 #include "appliance/base/rng.h"
 #include "net/client/client.h"
 
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +31,13 @@ typedef struct job {
     int is_cancelled;
     int status;
 } job_t;
+
+static uint32_t is_told_to_end;
+
+static void on_term(int number) {
+    (void)number;
+    tdm_store_relaxed(&is_told_to_end, 1u);
+}
 
 static struct {
     uint64_t done, cancelled, refused, lost;
@@ -108,11 +118,13 @@ int main(int argc, char **argv) {
     tdm_client_config_t cfg = {
         .host = argv[1], .port = (uint16_t)atoi(argv[2]), .verify = TDM_CLIENT_VERIFY_INSECURE};
     tdm_error_t err = {0};
-    uint32_t total = left;
+    uint32_t total = 0;
+    (void)signal(SIGTERM, on_term);
     for (uint32_t i = 0; i < cnt; i++)
         if (!dial(&cfg, &client[i])) return 1;
     while (left > 0 || open_cnt > 0) {
         open_cnt = 0;
+        if (tdm_load_relaxed(&is_told_to_end)) left = 0;
         for (uint32_t i = 0; i < cnt; i++) {
             if (tdm_client_step(client[i], TDM_NS_PER_MS / 4, &err) != TDM_OK) {
                 tdm_client_close(client[i]);
@@ -127,8 +139,10 @@ int main(int argc, char **argv) {
                     tdm_client_cancel(client[i], j->id);
                 }
                 if (!j->is_open && left > 0 &&
-                    begin(client[i], j, &rng, percent, tokens, argv[8], argv[9]))
+                    begin(client[i], j, &rng, percent, tokens, argv[8], argv[9])) {
                     left--;
+                    total++;
+                }
                 open_cnt += (uint32_t)j->is_open;
             }
         }

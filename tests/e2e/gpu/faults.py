@@ -148,6 +148,16 @@ def one_fault(a, crowd, number, rng):
     return (moment, *serve_again(a, epoch, crowd, moment))
 
 
+def check_life(a, crowd, checked):
+    """In the new life, beside the crowd: an answer that a death had cut, asked for again as a whole;
+    (asked, equal)."""
+    for s in list(crowd.done):
+        if s.deaths and s not in checked and len(s.ids) == ARGS.tokens:
+            checked.append(s)
+            return 1, a.complete(s.prompt, ARGS.tokens) == s.ids
+    return 0, 0
+
+
 def check_cuts(a, streams, moments):
     """After each cut the next tokens are those of a fresh request whose prompt is prompt and
     tokens sent; (asked, equal)."""
@@ -173,12 +183,14 @@ def faults_lose_no_token():
     with tempfile.TemporaryDirectory() as folder, Appliance(faulty_bin(folder), settings()) as a:
         pid = a.process.pid
         crowd = Crowd(a, ARGS.streams)
-        moments, spans, downs = [], {}, 0
+        moments, spans, downs, checked, whole, whole_equal = [], {}, 0, [], 0, 0
         for number in plan:
             moment, span, was_down = one_fault(a, crowd, number, rng)
             downs += was_down
             moments.append(moment)
             spans.setdefault(signal.Signals(number).name, []).append(span)
+            one, is_equal = check_life(a, crowd, checked)
+            whole, whole_equal = whole + one, whole_equal + is_equal
         crowd.end()
         assert a.process.pid == pid and a.process.poll() is None
         wrong = [(len(s.ids), s.error, s.finish) for s in crowd.done
@@ -189,6 +201,8 @@ def faults_lose_no_token():
         assert downs * 2 >= len(plan), f"/ready was seen false in {downs} of {len(plan)} deaths"
         asked, equal = check_cuts(a, rng.sample(cut, min(len(cut), ARGS.checked)), moments)
         assert asked and equal >= asked * (1 - ARGS.ties), (equal, asked)
+        assert ARGS.ties or whole == whole_equal, (whole, whole_equal)
+        assert whole >= len(plan) // 2, f"{whole} answers asked for again in {len(plan)} lives"
         a.until(lambda: a.total("tandem_kv_pages", 'state="used"') == 0)
         faults = {r: int(a.total("tandem_faults_total", f'reason="{r}"'))
                   for r in ("executor_exit", "executor_hang", "executor_protocol")}
@@ -203,6 +217,7 @@ def faults_lose_no_token():
             "recovery_mean_s": {k: round(sum(v) / len(v), 3) for k, v in spans.items()},
             "longest_gap_s": round(max(gaps), 3),
             "continuations": {"asked": asked, "equal": equal},
+            "whole_again_in_the_next_life": {"asked": whole, "equal": int(whole_equal)},
             "pages_used_after": 0, "faults_counted": faults, "lives": int(a.total("tandem_executor_epoch"))}))
 
 
