@@ -34,9 +34,6 @@ static tdm_status_t check(const tdm_shape_t *s, const tdm_backend_config_t *conf
     if (st != TDM_OK) return st;
     if (config->kv_dtype != TDM_KV_BF16 && config->kv_dtype != TDM_KV_E4M3)
         return tdm_error_set(err, TDM_ERR_UNSUPPORTED, "the GPU keeps its KV cache in bf16 or fp8");
-    if (config->is_ahead)
-        return tdm_error_set(err, TDM_ERR_UNSUPPORTED,
-                             "the GPU does not start an iteration ahead of another yet");
     if (s->hidden % 8 || s->ffn % 8)
         return tdm_error_set(err, TDM_ERR_UNSUPPORTED,
                              "hidden %u or ffn %u is no multiple of 8, which the GPU asks",
@@ -59,7 +56,8 @@ static tdm_status_t look(tdm_cuda_t *c, tdm_error_t *err) {
                                       .dtype = TDM_POD_BF16,
                                       .kv_dtype = is_fp8 ? TDM_POD_E4M3 : TDM_POD_BF16,
                                       .page_tok = TDM_KV_PAGE_TOKENS},
-                            .seq_max = TDM_PLAN_SLICE_MAX + c->config.seq_max};
+                            .seq_max = TDM_PLAN_SLICE_MAX + c->config.seq_max,
+                            .box_cnt = c->depth};
     if (cudaDriverGetVersion(&driver) == cudaSuccess) p->state.driver = (uint32_t)driver;
     int e = tdm_gpu_describe(&p->gpu);
     if (e != 0)
@@ -90,7 +88,7 @@ static tdm_engine_config_t engine_config(tdm_cuda_t *c) {
                                  .worklist = {.sm_cnt = c->pod_config.gpu.sm_cnt},
                                  .layer_cnt = c->shape.layer_cnt,
                                  .logits_max = CUDA_WANT_MAX,
-                                 .depth = 1,
+                                 .depth = c->depth,
                                  .ops = &tdm_cuda_ops,
                                  .ctx = c};
 }
@@ -119,12 +117,13 @@ static tdm_status_t take(tdm_cuda_t *c, tdm_error_t *err) {
     const char *why = "";
     CUDA_TRY(c, cudaMalloc((void **)&c->memory, c->budget.own), "taking memory");
     CUDA_TRY(c, cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking), "a stream");
-    CUDA_TRY(c, cudaMallocHost((void **)&c->host_step, tdm_cuda_step_sz(c)), "pinned memory");
-    CUDA_TRY(c, cudaMallocHost((void **)&c->host_drawn, c->want_max * sizeof *c->drawn),
+    CUDA_TRY(c, cudaMallocHost((void **)&c->host_step, c->depth * tdm_cuda_step_sz(c)),
              "pinned memory");
-    CUDA_TRY(c, cudaMallocHost((void **)&c->mail, sizeof *c->mail), "pinned memory");
-    if (!c->error) memset(c->mail, 0, sizeof *c->mail);
-    tdm_stages_open(&c->stages, c->shape.layer_cnt);
+    CUDA_TRY(c, cudaMallocHost((void **)&c->host_drawn, c->depth * c->want_max * sizeof *c->drawn),
+             "pinned memory");
+    CUDA_TRY(c, cudaMallocHost((void **)&c->mail, c->depth * sizeof *c->mail), "pinned memory");
+    if (!c->error) memset(c->mail, 0, c->depth * sizeof *c->mail);
+    for (uint32_t i = 0; i < c->depth; i++) tdm_stages_open(&c->stages[i], c->shape.layer_cnt);
     tdm_cuda_carve(c);
     uint64_t table_sz = (uint64_t)c->config.seq_max * c->pages.table_stride * sizeof(uint32_t);
     CUDA_TRY(c, cudaMemsetAsync(c->pages.table, 0, table_sz, c->stream), "clearing tables");
@@ -194,6 +193,10 @@ static tdm_status_t op_start(tdm_backend_t *b, const tdm_plan_t *plan, tdm_resul
     return st;
 }
 
+static int op_is_done(tdm_backend_t *b) {
+    return tdm_cuda_is_done((tdm_cuda_t *)b);
+}
+
 static tdm_status_t op_finish(tdm_backend_t *b, tdm_error_t *err) {
     return tdm_engine_finish(((tdm_cuda_t *)b)->engine, err);
 }
@@ -204,7 +207,7 @@ static void op_destroy(tdm_backend_t *b) {
     for (uint32_t i = 0; i < c->graph_cnt; i++) (void)cudaGraphExecDestroy(c->graph[i].exec);
     tdm_gemm_close(c->gemm);
     tdm_pod_destroy(c->pod);
-    tdm_stages_close(&c->stages);
+    for (uint32_t i = 0; i < c->depth; i++) tdm_stages_close(&c->stages[i]);
     if (c->stream) (void)cudaStreamDestroy(c->stream);
     (void)cudaFreeHost(c->mail);
     (void)cudaFreeHost(c->host_drawn);
@@ -216,7 +219,7 @@ static void op_destroy(tdm_backend_t *b) {
 }
 
 static const tdm_backend_ops_t door = {
-    .start = op_start, .finish = op_finish, .destroy = op_destroy};
+    .start = op_start, .is_done = op_is_done, .finish = op_finish, .destroy = op_destroy};
 
 static tdm_backend_info_t describe(const tdm_cuda_t *c) {
     const tdm_shape_t *s = &c->shape;
@@ -226,7 +229,7 @@ static tdm_backend_info_t describe(const tdm_cuda_t *c) {
     return (tdm_backend_info_t){.name = "cuda",
                                 .isa = c->isa,
                                 .sm_cnt = c->pod_config.gpu.sm_cnt,
-                                .depth = 1,
+                                .depth = c->depth,
                                 .variant_cnt = 1,
                                 .kv_page_cnt = c->config.kv_page_cnt,
                                 .kv_dtype = c->config.kv_dtype,
@@ -272,6 +275,7 @@ tdm_status_t tdm_backend_cuda_create(const tdm_weights_t *weights,
     if (!c) return tdm_error_set(err, TDM_ERR_NOMEM, "the GPU backend");
     c->config = *config;
     c->shape = weights->shape;
+    c->depth = config->is_ahead ? 2 : 1;
     c->row_max = tdm_gemm_rows(config->token_max + config->seq_max);
     c->want_max = tdm_gemm_rows(TDM_PLAN_SLICE_MAX + config->seq_max);
     c->base.ops = &door;
@@ -295,8 +299,8 @@ int tdm_cuda_logits(const tdm_backend_t *b, uint32_t i, float *out) {
 
 void tdm_cuda_times(const tdm_backend_t *b, uint64_t *start_ns, uint64_t *end_ns) {
     const tdm_cuda_t *c = (const tdm_cuda_t *)b;
-    *start_ns = c->mail->start_ns;
-    *end_ns = c->mail->end_ns;
+    *start_ns = c->mail[c->read_box].start_ns;
+    *end_ns = c->mail[c->read_box].end_ns;
 }
 
 void tdm_cuda_products(const tdm_backend_t *b, uint32_t *all, uint32_t *recalled) {

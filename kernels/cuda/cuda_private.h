@@ -11,7 +11,9 @@
 
    Everything runs on one stream, in order; the host waits once an
    iteration, in `finish`: it looks for the mail of the last kernel
-   (mail.h). */
+   (mail.h).  With config.is_ahead two iterations may be on the stream: what
+   the host writes for one and what the device writes back lies in a box of
+   its own; what only the device has is one, as the stream keeps order. */
 
 #include <cuda_runtime_api.h>
 
@@ -62,6 +64,13 @@ typedef struct cuda_graph {
     cudaGraphExec_t exec;
 } cuda_graph_t;
 
+/* What a step that was sent is judged by when its mail is there. */
+typedef struct cuda_sent {
+    uint64_t seq;
+    tdm_pod_plan_t plan;
+    uint32_t is_fresh;
+} cuda_sent_t;
+
 typedef struct tdm_cuda {
     tdm_backend_t base; /* first: the door's handle */
     tdm_backend_config_t config;
@@ -92,10 +101,16 @@ typedef struct tdm_cuda {
     tdm_choices_t *choices; /* until create returns; NULL: none are kept */
 
     /* the host's side, pinned where the device reads or writes it */
-    uint8_t *host_step;
-    tdm_step_drawn_t *host_drawn;
-    tdm_mail_t *mail;
-    uint64_t seq; /* steps sent */
+    uint32_t depth;               /* boxes of what is kept for each iteration under way */
+    uint8_t *host_step;           /* [depth][tdm_cuda_step_sz] */
+    tdm_step_drawn_t *host_drawn; /* [depth][want_max] */
+    tdm_mail_t *mail;             /* [depth] */
+    uint64_t seq;                 /* steps sent */
+    uint64_t read;                /* of them, whose mail was read */
+    uint32_t box;                 /* of the last one sent */
+    uint32_t read_box;            /* and of the last one read */
+    int64_t ask_ns;               /* when the device is asked how it is */
+    cuda_sent_t sent[TDM_BACKEND_DEPTH_MAX]; /* by box */
     tdm_engine_t *engine;
     tdm_pod_config_t pod_config;
     tdm_attn_seq_t *row_seq; /* [row_max] each row as a sequence of one; deterministic mode's */
@@ -110,7 +125,7 @@ typedef struct tdm_cuda {
     uint32_t wants;       /* likewise, of the head; 0: nothing samples */
     tdm_rows_sums_t sums; /* what the last product left in parts; cnt 0: nothing */
     uint32_t is_replayed; /* a graph does all up to the drawn tokens */
-    cuda_stages_t stages;
+    cuda_stages_t stages[TDM_BACKEND_DEPTH_MAX]; /* by box */
     int error;         /* the first cudaError_t or cublasStatus_t of the iteration */
     const char *where; /* what failed */
 } tdm_cuda_t;
@@ -125,7 +140,8 @@ TDM_MUST_USE tdm_status_t tdm_cuda_budget(tdm_cuda_t *c, tdm_error_t *err);
    not: NOMEM with the numbers and the key to lower. */
 TDM_MUST_USE tdm_status_t tdm_cuda_budget_check(const tdm_cuda_t *c, tdm_error_t *err);
 
-/* tdm_cuda_step_sz: the most bytes of a step (kernels/cuda/step.h). */
+/* tdm_cuda_step_sz: the most bytes of a step (kernels/cuda/step.h), a
+   multiple of 256. */
 uint64_t tdm_cuda_step_sz(const tdm_cuda_t *c);
 
 /* tdm_cuda_carve points everything into memory, budget.own bytes. */
@@ -153,6 +169,10 @@ TDM_MUST_USE tdm_status_t tdm_cuda_capture(tdm_cuda_t *c, tdm_error_t *err);
 void tdm_cuda_walk(tdm_cuda_t *c);
 void tdm_cuda_head(tdm_cuda_t *c);
 void tdm_cuda_mail(tdm_cuda_t *c);
+
+/* tdm_cuda_is_done: the mail of the oldest step that was not read is there, or
+   the device failed, or none was sent. */
+int tdm_cuda_is_done(tdm_cuda_t *c);
 
 /* tdm_cuda_product: the product of a layer's k-th matrix, in the order of
    the walk: qkv, o, gate_up, down; 4 is the head's. */

@@ -19,14 +19,16 @@ static __device__ __forceinline__ void copy(void *to, const void *from, uint32_t
 static __global__ void __launch_bounds__(MAIL_THREADS)
     send_kernel(const tdm_step_head_t *step, const uint64_t *start_ns,
                 const tdm_step_drawn_t *drawn, tdm_pod_log_t log, tdm_step_drawn_t *host_drawn,
-                tdm_mail_t *mail) {
+                uint32_t drawn_max, tdm_mail_t *mail) {
     wait_for_before();
-    copy(host_drawn, drawn, step->want_cnt * (sizeof *drawn / 16));
+    uint64_t box = step->box;
+    mail += box;
+    copy(host_drawn + box * drawn_max, drawn, step->want_cnt * (sizeof *drawn / 16));
     const tdm_pod_head_t *head = static_cast<const tdm_pod_head_t *>(log.blob);
     uint32_t span_cnt = head->item_cnt[TDM_KIND_PREFILL] + head->item_cnt[TDM_KIND_DECODE];
-    copy(log.host_span, log.span, span_cnt * (sizeof *log.span / 16));
+    copy(log.host_span + box * log.span_max, log.span, span_cnt * (sizeof *log.span / 16));
     if (threadIdx.x < log.count_cnt) {
-        log.host_count[threadIdx.x] = log.count[threadIdx.x];
+        log.host_count[box * log.count_cnt + threadIdx.x] = log.count[threadIdx.x];
         log.count[threadIdx.x] = 0;
     }
     __threadfence_system(); // this thread's part of the mail
@@ -39,9 +41,9 @@ static __global__ void __launch_bounds__(MAIL_THREADS)
 }
 
 int tdm_mail_send(const void *step, const uint64_t *start_ns, const tdm_step_drawn_t *drawn,
-                  const tdm_pod_log_t *log, tdm_step_drawn_t *host_drawn, tdm_mail_t *mail,
-                  struct CUstream_st *stream) {
+                  const tdm_pod_log_t *log, tdm_step_drawn_t *host_drawn, uint32_t drawn_max,
+                  tdm_mail_t *mail, struct CUstream_st *stream) {
     return launch_early(send_kernel, 1, MAIL_THREADS, stream,
                         static_cast<const tdm_step_head_t *>(step), start_ns, drawn, *log,
-                        host_drawn, mail);
+                        host_drawn, drawn_max, mail);
 }

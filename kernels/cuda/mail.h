@@ -13,8 +13,9 @@
    G1/C1  a store with release and a load with acquire, both at the scope of
           the system: all that the mail holds is there when its number is.
 
-   One iteration is on its way at a time: the host reads a mail before it
-   sends the next step. */
+   One iteration is on its way at a time, or two: each step names its box,
+   and the host reads a box's mail before it sends the next step that names
+   it. */
 
 #include "appliance/base/atomic.h"
 #include "kernels/cuda/step.h"
@@ -24,7 +25,7 @@ TDM_BEGIN_DECLS
 
 struct CUstream_st;
 
-/* tdm_mail_t lies in pinned host memory, drawn behind it. */
+/* tdm_mail_t lies in pinned host memory, one for each box. */
 typedef struct tdm_mail {
     uint64_t seq;      /* of the last step that is done; written last */
     uint64_t start_ns; /* the device's clock (%globaltimer) as its first kernel began */
@@ -32,12 +33,12 @@ typedef struct tdm_mail {
     uint64_t reserved[5];
 } tdm_mail_t;
 
-/* tdm_mail_send queues the mail: want_cnt tokens of the step from drawn to
-   host_drawn, what `log` names, then the step's number; the device's counters
-   are cleared. */
+/* tdm_mail_send queues the mail of the step's box: want_cnt tokens of the
+   step from drawn to host_drawn [box][drawn_max], what `log` names, then the
+   step's number into mail [box]; the device's counters are cleared. */
 int tdm_mail_send(const void *step, const uint64_t *start_ns, const tdm_step_drawn_t *drawn,
-                  const tdm_pod_log_t *log, tdm_step_drawn_t *host_drawn, tdm_mail_t *mail,
-                  struct CUstream_st *stream);
+                  const tdm_pod_log_t *log, tdm_step_drawn_t *host_drawn, uint32_t drawn_max,
+                  tdm_mail_t *mail, struct CUstream_st *stream);
 
 /* tdm_mail_is_here: C1.  Is the mail of this step or a later one there? */
 static inline int tdm_mail_is_here(const tdm_mail_t *mail, uint64_t seq) {

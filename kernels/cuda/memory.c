@@ -76,6 +76,7 @@ static void take_sampling(tdm_cuda_t *c, uint8_t *base, uint64_t *end) {
     c->survey = take(base, end, c->want_max, TDM_SAMPLE_PART, sizeof(tdm_sample_part_t));
     c->start_ns = take(base, end, 1, sizeof *c->start_ns, 1);
     c->drawn = take(base, end, c->want_max, sizeof(tdm_step_drawn_t), 1);
+    c->pages.last = take(base, end, c->config.seq_max, sizeof *c->pages.last, 1);
 }
 
 /* carve walks all pieces once; with base NULL the budget comes of it. */
@@ -97,8 +98,10 @@ static void carve(tdm_cuda_t *c, uint8_t *base, cuda_budget_t *b) {
 }
 
 uint64_t tdm_cuda_step_sz(const tdm_cuda_t *c) {
-    return sizeof(tdm_step_head_t) + (uint64_t)c->want_max * sizeof(tdm_step_want_t) +
-           (uint64_t)c->row_max * sizeof(tdm_step_row_t) + CUDA_PAGE_MAX * sizeof(tdm_step_page_t);
+    uint64_t sz = sizeof(tdm_step_head_t) + (uint64_t)c->want_max * sizeof(tdm_step_want_t) +
+                  (uint64_t)c->row_max * sizeof(tdm_step_row_t) +
+                  CUDA_PAGE_MAX * sizeof(tdm_step_page_t);
+    return tdm_size_align(sz, 256);
 }
 
 tdm_status_t tdm_cuda_budget(tdm_cuda_t *c, tdm_error_t *err) {

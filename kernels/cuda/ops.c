@@ -33,7 +33,7 @@ tdm_gemm_shape_t tdm_cuda_product(const tdm_cuda_t *c, uint32_t k, uint32_t rows
 }
 
 static void mark(tdm_cuda_t *c, tdm_stage_t stage) {
-    if (!c->error) tdm_stages_mark(&c->stages, stage, c->stream);
+    if (!c->error) tdm_stages_mark(&c->stages[c->box], stage, c->stream);
 }
 
 /* product queues the k-th one; what it leaves in partial sums is c->sums for
@@ -187,6 +187,7 @@ static void draw(tdm_cuda_t *c) {
                            .table = c->pages.table,
                            .token = c->pages.token,
                            .drawn = c->drawn,
+                           .last = c->pages.last,
                            .table_stride = c->pages.table_stride,
                            .vocab = c->shape.vocab};
     CUDA_TRY(c, tdm_sample_rows(&a, c->wants, c->stream), "sampling");
@@ -202,7 +203,8 @@ void tdm_cuda_mail(tdm_cuda_t *c) {
     tdm_pod_log_t log;
     tdm_pod_log(c->pod, &log);
     CUDA_TRY(c,
-             tdm_mail_send(c->step, c->start_ns, c->drawn, &log, c->host_drawn, c->mail, c->stream),
+             tdm_mail_send(c->step, c->start_ns, c->drawn, &log, c->host_drawn, c->want_max,
+                           c->mail, c->stream),
              "the mail");
 }
 
@@ -216,20 +218,34 @@ static void op_logits(void *ctx, const uint32_t *row, uint32_t cnt) {
 /* A device that failed sends no mail: it is asked now and then. */
 #define ASK_NS INT64_C(200000)
 
-/* wait ends the device's part of the iteration. */
-static void wait(tdm_cuda_t *c) {
-    int64_t ask_ns = tdm_clock_now_ns() + ASK_NS;
-    while (!c->error && !tdm_mail_is_here(c->mail, c->seq)) {
-        tdm_cpu_relax();
-        if (tdm_clock_now_ns() < ask_ns) continue;
-        cudaError_t e = cudaStreamQuery(c->stream);
-        if (e != cudaErrorNotReady) tdm_cuda_note(c, (int)e, "the iteration");
-        /* All done, and no mail after it: it was written before that was asked. */
-        if (e == cudaSuccess && !tdm_mail_is_here(c->mail, c->seq))
-            tdm_cuda_note(c, (int)cudaErrorUnknown, "the mail");
-        ask_ns = tdm_clock_now_ns() + ASK_NS;
-    }
-    tdm_pod_logged(c->pod, &c->plan);
+/* is_here: the mail of what was sent into a box is there, or the device
+   failed. */
+static int is_here(tdm_cuda_t *c, uint32_t box) {
+    uint64_t seq = c->sent[box].seq;
+    if (c->error || tdm_mail_is_here(&c->mail[box], seq)) return 1;
+    if (tdm_clock_now_ns() < c->ask_ns) return 0;
+    cudaError_t e = cudaStreamQuery(c->stream);
+    if (e != cudaErrorNotReady) tdm_cuda_note(c, (int)e, "the iteration");
+    /* All done, and no mail after it: it was written before that was asked. */
+    if (e == cudaSuccess && !tdm_mail_is_here(&c->mail[box], seq))
+        tdm_cuda_note(c, (int)cudaErrorUnknown, "the mail");
+    c->ask_ns = tdm_clock_now_ns() + ASK_NS;
+    return c->error || tdm_mail_is_here(&c->mail[box], seq);
+}
+
+int tdm_cuda_is_done(tdm_cuda_t *c) {
+    for (uint32_t box = 0; box < c->depth; box++)
+        if (c->sent[box].seq == c->read + 1) return is_here(c, box);
+    return 1; /* nothing that was sent is unread */
+}
+
+/* wait ends the device's part of the oldest iteration under way. */
+static void wait(tdm_cuda_t *c, uint32_t box) {
+    while (!is_here(c, box)) tdm_cpu_relax();
+    tdm_pod_box(c->pod, box);
+    tdm_pod_logged(c->pod, &c->sent[box].plan);
+    c->read = c->sent[box].seq;
+    c->read_box = box;
 }
 
 static void op_sample(void *ctx, tdm_sample_in_t *in, uint32_t cnt, tdm_sample_out_t *out) {
@@ -244,39 +260,44 @@ static void op_post(void *ctx, const tdm_engine_iter_t *it) {
     tdm_cuda_t *c = (tdm_cuda_t *)ctx;
     (void)it;
     if (!c->is_replayed) tdm_cuda_mail(c);
+    c->ask_ns = tdm_clock_now_ns() + ASK_NS;
 }
 
 /* --- the step -------------------------------------------------------- */
 
-/* write_step fills the pinned block and gives its bytes. */
-static uint64_t write_step(tdm_cuda_t *c, const tdm_engine_iter_t *it) {
+/* write_step fills the pinned block of the current box and gives its bytes. */
+static uint64_t write_step(tdm_cuda_t *c, const tdm_engine_iter_t *it, uint8_t *host) {
     uint32_t want_cnt = it ? it->wanted_cnt : 0, row_cnt = it ? it->row_cnt : 0;
-    tdm_step_head_t *h = (tdm_step_head_t *)(void *)c->host_step;
-    *h = (tdm_step_head_t){
-        .want_cnt = want_cnt, .row_cnt = row_cnt, .page_cnt = c->pending_cnt, .seq = c->seq};
+    tdm_step_head_t *h = (tdm_step_head_t *)(void *)host;
+    *h = (tdm_step_head_t){.want_cnt = want_cnt,
+                           .row_cnt = row_cnt,
+                           .page_cnt = c->pending_cnt,
+                           .seq = c->seq,
+                           .box = c->box};
     h->want_off = sizeof *h;
     h->row_off = h->want_off + want_cnt * (uint32_t)sizeof(tdm_step_want_t);
     h->page_off = h->row_off + row_cnt * (uint32_t)sizeof(tdm_step_row_t);
-    tdm_step_want_t *want = (tdm_step_want_t *)(void *)(c->host_step + h->want_off);
+    tdm_step_want_t *want = (tdm_step_want_t *)(void *)(host + h->want_off);
     for (uint32_t i = 0; i < want_cnt; i++)
         want[i] = (tdm_step_want_t){.row = it->wanted[i],
                                     .slot = it->row[it->wanted[i]].slot,
                                     .pos = it->in[i].pos,
                                     .prompt_cnt = it->in[i].prompt_cnt,
                                     .sampling = *it->in[i].sampling};
-    tdm_step_row_t *row = (tdm_step_row_t *)(void *)(c->host_step + h->row_off);
+    tdm_step_row_t *row = (tdm_step_row_t *)(void *)(host + h->row_off);
     for (uint32_t i = 0; i < row_cnt; i++)
         row[i] = (tdm_step_row_t){
             .token = it->row[i].token, .slot = it->row[i].slot, .pos = it->row[i].pos};
-    memcpy(c->host_step + h->page_off, c->pending, c->pending_cnt * sizeof *c->pending);
+    memcpy(host + h->page_off, c->pending, c->pending_cnt * sizeof *c->pending);
     return h->page_off + c->pending_cnt * sizeof *c->pending;
 }
 
 /* send copies the step and brings the page tables up to date. */
 static void send(tdm_cuda_t *c, const tdm_engine_iter_t *it) {
     if (it) c->seq++;
-    uint64_t sz = write_step(c, it);
-    CUDA_TRY(c, cudaMemcpyAsync(c->step, c->host_step, sz, cudaMemcpyHostToDevice, c->stream),
+    uint8_t *host = c->host_step + c->box * tdm_cuda_step_sz(c);
+    uint64_t sz = write_step(c, it, host);
+    CUDA_TRY(c, cudaMemcpyAsync(c->step, host, sz, cudaMemcpyHostToDevice, c->stream),
              "sending the step");
     if (c->pending_cnt)
         CUDA_TRY(c, tdm_rows_scatter(c->step, &c->pages, c->pending_cnt, c->stream),
@@ -285,9 +306,11 @@ static void send(tdm_cuda_t *c, const tdm_engine_iter_t *it) {
 }
 
 /* note_page keeps a new table entry for the next step; where many idle plans
-   or a hostile one fill the list, it goes out at once. */
+   or a hostile one fill the list, it goes out at once, when nothing else is on
+   the stream. */
 static void note_page(tdm_cuda_t *c, uint32_t at, uint32_t page) {
     if (c->pending_cnt == CUDA_PAGE_MAX) {
+        CUDA_TRY(c, cudaStreamSynchronize(c->stream), "the page tables");
         send(c, NULL);
         CUDA_TRY(c, cudaStreamSynchronize(c->stream), "the page tables");
     }
@@ -385,43 +408,48 @@ static const cuda_graph_t *graph_of(const tdm_cuda_t *c) {
 static void op_begin(void *ctx, tdm_engine_iter_t *it) {
     tdm_cuda_t *c = (tdm_cuda_t *)ctx;
     c->is_replayed = 0;
+    c->box = it->turn;
+    tdm_pod_box(c->pod, c->box);
     c->rows = tdm_gemm_rows(it->row_cnt);
     c->wants = it->wanted_cnt ? tdm_gemm_rows(it->wanted_cnt) : 0;
     plan_attention(c, it);
     if (c->error) return;
-    tdm_stages_begin(&c->stages, it->plan->iteration, c->stream);
+    tdm_stages_begin(&c->stages[c->box], it->plan->iteration, c->stream);
     send(c, it);
+    c->sent[c->box] = (cuda_sent_t){.seq = c->seq, .plan = c->plan, .is_fresh = c->is_fresh};
     CUDA_TRY(c, tdm_pod_upload(c->pod, &c->plan, c->stream), "sending the attention plan");
     mark(c, TDM_STAGE_COPY);
     const cuda_graph_t *g = graph_of(c);
-    if (!g || c->stages.is_on) return;
+    if (!g || c->stages[c->box].is_on) return;
     CUDA_TRY(c, cudaGraphLaunch(g->exec, c->stream), "replaying an iteration");
     c->is_replayed = it->is_replayed = 1;
 }
 
 /* judge turns what the device counted into the house's words. */
 static void judge(tdm_cuda_t *c, const tdm_engine_iter_t *it, tdm_attn_stats_t *stats) {
+    const tdm_pod_plan_t *plan = &c->sent[it->turn].plan;
     tdm_pod_counters_t count;
-    tdm_pod_counted(c->pod, &c->plan, &count);
-    int is_exact = tdm_pod_stats_add(&c->plan, &count, c->shape.layer_cnt, stats);
-    float slow_ns = c->plan.fused_us * SLOW_TIMES * 1e3f;
+    tdm_pod_counted(c->pod, plan, &count);
+    int is_exact = tdm_pod_stats_add(plan, &count, c->shape.layer_cnt, stats);
+    float slow_ns = plan->fused_us * SLOW_TIMES * 1e3f;
     uint64_t limit_ns = slow_ns > 0.0f ? (uint64_t)slow_ns + SLOW_NS : 0;
-    (void)tdm_pod_health_judge(&c->pod_config.state, &c->plan, 0, is_exact, count.wall_ns, limit_ns,
+    (void)tdm_pod_health_judge(&c->pod_config.state, plan, 0, is_exact, count.wall_ns, limit_ns,
                                it->plan->iteration);
 }
 
 static tdm_status_t op_finish(void *ctx, const tdm_engine_iter_t *it, tdm_sample_out_t *out,
                               tdm_attn_stats_t *stats, tdm_error_t *err) {
     tdm_cuda_t *c = (tdm_cuda_t *)ctx;
-    wait(c);
+    wait(c, it->turn);
     if (c->error) return tdm_cuda_failed(c, err);
+    const tdm_step_drawn_t *drawn = c->host_drawn + (uint64_t)it->turn * c->want_max;
     for (uint32_t i = 0; i < it->wanted_cnt; i++) {
-        const tdm_step_drawn_t *d = &c->host_drawn[i];
+        const tdm_step_drawn_t *d = &drawn[i];
         out[i] = (tdm_sample_out_t){.token = d->token, .flags = d->flags, .logprob = d->logprob};
     }
-    tdm_stages_read(&c->stages, stats->stage_ns);
+    tdm_stages_read(&c->stages[it->turn], stats->stage_ns);
     judge(c, it, stats);
-    if (c->is_fresh) stats->slot_cnt = c->fresh_max;
+    if (c->sent[it->turn].is_fresh) stats->slot_cnt = c->fresh_max;
     return TDM_OK;
 }
 

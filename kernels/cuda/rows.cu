@@ -65,14 +65,16 @@ static __global__ void embed_kernel(const void *step, const uint2 *embed, uint32
         return;
     }
     const tdm_step_row_t *row = row_of(step, r);
-    const uint2 *from = embed + static_cast<uint64_t>(row->token) * quads;
+    int32_t token = row->token;
+    if (token < 0) token = max(pages.last[row->slot], 0); // drawn by the iteration before
+    const uint2 *from = embed + static_cast<uint64_t>(token) * quads;
     for (uint32_t i = threadIdx.x; i < quads; i += blockDim.x) {
         uint2 v = from[i];
         to[i] = make_float4(lower(v.x), upper(v.x), lower(v.y), upper(v.y));
     }
     if (threadIdx.x == 0) {
         uint64_t at = page_of(pages, row) * TDM_KV_PAGE_TOKENS + row->pos % TDM_KV_PAGE_TOKENS;
-        pages.token[at] = row->token;
+        pages.token[at] = token;
     }
 }
 

@@ -21,6 +21,7 @@ struct CUstream_st;
 typedef struct tdm_rows_pages {
     uint32_t *table; /* [seq_max][table_stride] */
     int32_t *token;  /* [page_cnt][TDM_KV_PAGE_TOKENS] inputs by where their KV lies */
+    int32_t *last;   /* [seq_max] the token last drawn for each slot; read by rows without one */
     uint32_t table_stride;
 } tdm_rows_pages_t;
 

@@ -420,7 +420,9 @@ static __global__ void __launch_bounds__(THREADS) sample_kernel(tdm_sample_args_
     row_t r = {reinterpret_cast<const tdm_step_want_t *>(base + head->want_off) + blockIdx.x,
                a.logits + at, a.changed + at, a.weight + at, a.vocab};
     tdm_step_drawn_t out = sample_row(a, r);
-    if (threadIdx.x == 0) a.drawn[blockIdx.x] = out;
+    if (threadIdx.x != 0) return;
+    a.drawn[blockIdx.x] = out;
+    if (a.last) a.last[r.want->slot] = out.token;
 }
 
 int tdm_sample_rows(const tdm_sample_args_t *args, uint32_t wants, struct CUstream_st *stream) {

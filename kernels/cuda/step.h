@@ -17,7 +17,7 @@ TDM_BEGIN_DECLS
 
 /* One input row. */
 typedef struct tdm_step_row {
-    int32_t token; /* in [0, vocab) */
+    int32_t token; /* in [0, vocab), or -1: the one last drawn for the slot, 0 where that is none */
     uint32_t slot;
     uint32_t pos;
     uint32_t reserved;
@@ -46,6 +46,8 @@ typedef struct tdm_step_head {
     uint32_t row_off;
     uint32_t page_off;
     uint64_t seq; /* the iteration's number, which its mail brings back (mail.h) */
+    uint32_t box; /* whose mail it is */
+    uint32_t reserved[3];
 } tdm_step_head_t;
 
 /* What a sampled row comes back as. */

@@ -28,7 +28,7 @@ typedef struct turn {
 struct tdm_engine {
     tdm_engine_config_t config;
     tdm_slots_t *slots;
-    turn_t turn[TDM_ENGINE_DEPTH_MAX];
+    turn_t turn[TDM_BACKEND_DEPTH_MAX];
     uint64_t started; /* iterations, as their turns go round */
     uint64_t finished;
     int64_t end_ns;                                /* of the last one finished */

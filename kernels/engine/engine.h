@@ -22,13 +22,12 @@
 
 #include "kernels/engine/ops.h"
 #include "kernels/engine/slots.h"
+#include "kernels/include/backend.h"
 #include "kernels/worklist/worklist.h"
 
 TDM_BEGIN_DECLS
 
 typedef struct tdm_engine tdm_engine_t;
-
-#define TDM_ENGINE_DEPTH_MAX 2u
 
 typedef struct tdm_engine_config {
     tdm_slots_config_t slots;
@@ -36,7 +35,7 @@ typedef struct tdm_engine_config {
                                        plans, but for sm_cnt */
     uint32_t layer_cnt;
     uint32_t logits_max; /* rows per `logits` op, >= 1; with ops->finish all that can be wanted */
-    uint32_t depth;      /* iterations under way at once, 1..TDM_ENGINE_DEPTH_MAX */
+    uint32_t depth;      /* iterations under way at once, 1..TDM_BACKEND_DEPTH_MAX */
     const tdm_engine_ops_t *ops;
     void *ctx;
 } tdm_engine_config_t;

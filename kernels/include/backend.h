@@ -93,6 +93,8 @@ typedef struct tdm_backend_info {
 
 typedef struct tdm_backend tdm_backend_t;
 
+#define TDM_BACKEND_DEPTH_MAX 2u
+
 /* tdm_backend_bell_t hears that an iteration is computed; any thread. */
 typedef void tdm_backend_bell_t(void *ctx);
 

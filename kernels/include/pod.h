@@ -161,8 +161,12 @@ typedef struct tdm_pod_config {
     uint32_t is_dependent;        /* HOPPER: a launch may begin, and wait, before the kernel before
                                      it on the stream has ended */
     uint32_t prefill_row;         /* HOPPER: rows of a prefill tile, 192 or 128: to measure with */
+    uint32_t box_cnt;             /* blobs and logs on the host, for one plan that is made while
+                                     another runs: 1 or 2; 0: 1 */
     tdm_pod_state_t state;        /* may change between builds */
 } tdm_pod_config_t;
+
+#define TDM_POD_BOX_MAX 2u
 
 #define TDM_POD_ITEM_DEFAULT       65536u
 #define TDM_POD_PART_FLOAT_DEFAULT (UINT64_C(32) << 20)
@@ -318,6 +322,12 @@ uint64_t tdm_pod_need(const tdm_pod_config_t *config);
 TDM_MUST_USE int tdm_pod_create(tdm_pod_config_t *config, tdm_pod_t **out, const char **why);
 void tdm_pod_destroy(tdm_pod_t *pod);
 
+/* tdm_pod_box says whose host memory, in [0, box_cnt), the calls below mean:
+   the blob of a plan and its counters and log; 0 until it is called.  The
+   device's own memory is one: uploads and launches follow each other on
+   their stream. */
+void tdm_pod_box(tdm_pod_t *pod, uint32_t box);
+
 /* tdm_pod_blob is the pinned host memory for tdm_pod_plan_build. */
 void *tdm_pod_blob(tdm_pod_t *pod);
 
@@ -367,7 +377,8 @@ TDM_MUST_USE int tdm_pod_read(tdm_pod_t *pod, const tdm_pod_plan_t *plan, tdm_po
    leaves on the device and where the host looks for it.  The kernel copies
    count_cnt counters and the log of the blob's items, and clears the
    counters; then tdm_pod_logged says that they are there, and
-   tdm_pod_counted adds them up. */
+   tdm_pod_counted adds them up.  The host's are box 0's; those of box i lie
+   i times count_cnt and span_max elements behind. */
 typedef struct tdm_pod_log {
     const void *blob; /* tdm_pod_head_t */
     const tdm_pod_span_t *span;
@@ -375,6 +386,7 @@ typedef struct tdm_pod_log {
     unsigned long long *count;
     unsigned long long *host_count;
     uint32_t count_cnt;
+    uint32_t span_max;
 } tdm_pod_log_t;
 void tdm_pod_log(const tdm_pod_t *pod, tdm_pod_log_t *out);
 void tdm_pod_logged(tdm_pod_t *pod, const tdm_pod_plan_t *plan);

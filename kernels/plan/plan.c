@@ -12,6 +12,7 @@ void tdm_pod_config_fill(tdm_pod_config_t *c) {
     if (c->seq_max == 0) c->seq_max = TDM_ATTN_SEQ_MAX;
     if (c->item_max == 0) c->item_max = TDM_POD_ITEM_DEFAULT;
     if (c->part_float_max == 0) c->part_float_max = TDM_POD_PART_FLOAT_DEFAULT;
+    if (c->box_cnt == 0) c->box_cnt = 1;
     tdm_gpu_rates(&c->gpu);
     if (c->gpu.smid_cnt < c->gpu.sm_cnt) c->gpu.smid_cnt = c->gpu.sm_cnt;
 }

@@ -93,6 +93,10 @@ static cudaError_t allow_all_smem(const tdm_pod_t *pod) {
     return e;
 }
 
+static uint64_t blob_stride(const tdm_pod_t *pod) {
+    return (tdm_pod_blob_max(&pod->config) + 255) / 256 * 256;
+}
+
 static cudaError_t take_memory(tdm_pod_t *pod) {
     const tdm_pod_config_t *c = &pod->config;
     uint64_t zero;
@@ -101,11 +105,12 @@ static cudaError_t take_memory(tdm_pod_t *pod) {
     if (e != cudaSuccess) return e;
     carve(pod, pod->device, &zero);
     e = cudaMemset(pod->device, 0, zero);
-    if (e == cudaSuccess) e = cudaMallocHost(&pod->host_blob, tdm_pod_blob_max(c));
+    if (e == cudaSuccess) e = cudaMallocHost(&pod->host_blob, c->box_cnt * blob_stride(pod));
     if (e == cudaSuccess) {
-        e = cudaMallocHost(&pod->host_span, c->item_max * sizeof(tdm_pod_span_t));
+        uint64_t span_cnt = static_cast<uint64_t>(c->box_cnt) * c->item_max;
+        e = cudaMallocHost(&pod->host_span, span_cnt * sizeof(tdm_pod_span_t));
     }
-    if (e == cudaSuccess) e = cudaMallocHost(&pod->host_count, sizeof(pod_count_t));
+    if (e == cudaSuccess) e = cudaMallocHost(&pod->host_count, c->box_cnt * sizeof(pod_count_t));
     if (e == cudaSuccess) e = cudaStreamCreateWithFlags(&pod->side, cudaStreamNonBlocking);
     if (e == cudaSuccess) e = cudaEventCreateWithFlags(&pod->fork, cudaEventDisableTiming);
     if (e == cudaSuccess) e = cudaEventCreateWithFlags(&pod->join, cudaEventDisableTiming);
@@ -163,12 +168,16 @@ void tdm_pod_destroy(tdm_pod_t *pod) {
     free(pod);
 }
 
+void tdm_pod_box(tdm_pod_t *pod, uint32_t box) {
+    pod->box = box;
+}
+
 void *tdm_pod_blob(tdm_pod_t *pod) {
-    return pod->host_blob;
+    return pod->host_blob + pod->box * blob_stride(pod);
 }
 
 int tdm_pod_upload(tdm_pod_t *pod, const tdm_pod_plan_t *plan, struct CUstream_st *stream) {
     if (plan->blob_sz > tdm_pod_blob_max(&pod->config)) return cudaErrorInvalidValue;
-    return cudaMemcpyAsync(pod->blob, pod->host_blob, plan->blob_sz, cudaMemcpyHostToDevice,
+    return cudaMemcpyAsync(pod->blob, tdm_pod_blob(pod), plan->blob_sz, cudaMemcpyHostToDevice,
                            stream);
 }

@@ -23,9 +23,10 @@ struct tdm_pod {
     uint8_t *blob;
     tdm_pod_span_t *span;
     float *part;
-    void *host_blob;           // pinned
-    tdm_pod_span_t *host_span; // pinned
-    pod_count_t *host_count;   // pinned
+    uint32_t box;              // whose host memory is meant
+    uint8_t *host_blob;        // pinned [box_cnt][a blob's most, in 256s]
+    tdm_pod_span_t *host_span; // pinned [box_cnt][item_max]
+    pod_count_t *host_count;   // pinned [box_cnt]
     uint32_t host_span_cnt;    // lines of the log that the last collect asked for
     struct hop *hopper;        // NULL where that variant does not run
     cudaStream_t side;

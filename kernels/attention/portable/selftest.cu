@@ -91,7 +91,7 @@ static bool plan_of(tdm_pod_t *pod, const tdm_trial_t *t, uint32_t variant, uint
     c.is_off = 0;
     c.decode_split_tok = split_tok;
     tdm_pod_plan_build(&c, t->seq, t->prefill_cnt, t->decode_cnt,
-                       t->prefill_cnt ? TDM_ROUTE_FUSED : TDM_ROUTE_DECODE_ONLY, pod->host_blob,
+                       t->prefill_cnt ? TDM_ROUTE_FUSED : TDM_ROUTE_DECODE_ONLY, tdm_pod_blob(pod),
                        plan);
     return plan->route != TDM_ROUTE_IDLE && plan->variant == variant;
 }

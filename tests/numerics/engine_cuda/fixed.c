@@ -3,7 +3,8 @@
    bits alone and in any batch, however its prompt is cut, by whatever route;
    and a request that goes on from the tokens of another goes on as that one
    did.  Method: a few requests alone; the same among others in 50 random
-   batchings; each cut after some of its tokens and begun anew. */
+   batchings, and in 15 whose every plan is begun while the one before runs;
+   each cut after some of its tokens and begun anew. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +16,7 @@
 #define OURS      5u
 #define OTHERS    5u
 #define BATCHINGS 50u
+#define AHEAD     15u /* of them with exec.ahead */
 
 /* The last one is as long as the context allows. */
 static const uint32_t prompt_cnt[OURS] = {1, 64, 130, 333, 0};
@@ -49,6 +51,26 @@ static void go_on(tdm_backend_t *b, const tdm_backend_config_t *config, const ri
     free(s);
 }
 
+/* try_batchings holds our requests s in cnt batchings to what they are alone. */
+static void try_batchings(const char *name, tdm_backend_t *b, const tdm_backend_config_t *config,
+                          const rig_stream_t *alone, const rig_stream_t *s, uint32_t vocab,
+                          uint32_t cnt, rig_total_t *total) {
+    tdm_rng_t rng = {cnt};
+    for (uint32_t n = 0; n < cnt; n++) {
+        rig_stream_t *batch = bench_alloc((OURS + OTHERS) * sizeof *batch);
+        memcpy(batch, s, OURS * sizeof *batch);
+        for (uint32_t i = OURS; i < OURS + OTHERS; i++)
+            rig_stream_make(&batch[i], 1 + tdm_rng_below(&rng, 140), 1 + tdm_rng_below(&rng, 20),
+                            vocab, i % 2, &rng);
+        rig_drive(b, config, batch, OURS + OTHERS, &rng, total);
+        for (uint32_t i = 0; i < OURS; i++)
+            bench_ok(is_same(&alone[i], &batch[i], alone[i].prompt_cnt),
+                     "%s: request %u in batching %u is not as alone%s", name, i, n,
+                     config->is_ahead ? ", begun ahead" : "");
+        free(batch);
+    }
+}
+
 static void try_model(const char *name, const tdm_weights_t *w,
                       const tdm_backend_config_t *config) {
     tdm_backend_t *b = open_fixed(w, config);
@@ -64,18 +86,7 @@ static void try_model(const char *name, const tdm_weights_t *w,
         rig_drive(b, config, &alone[i], 1, NULL, NULL);
         if (i % 2 == 0) go_on(b, config, &alone[i], name, i);
     }
-    for (uint32_t n = 0; n < BATCHINGS; n++) {
-        rig_stream_t *batch = bench_alloc((OURS + OTHERS) * sizeof *batch);
-        memcpy(batch, s, OURS * sizeof *batch);
-        for (uint32_t i = OURS; i < OURS + OTHERS; i++)
-            rig_stream_make(&batch[i], 1 + tdm_rng_below(&rng, 140), 1 + tdm_rng_below(&rng, 20),
-                            vocab, i % 2, &rng);
-        rig_drive(b, config, batch, OURS + OTHERS, &rng, &total);
-        for (uint32_t i = 0; i < OURS; i++)
-            bench_ok(is_same(&alone[i], &batch[i], alone[i].prompt_cnt),
-                     "%s: request %u in batching %u is not as alone", name, i, n);
-        free(batch);
-    }
+    try_batchings(name, b, config, alone, s, vocab, BATCHINGS, &total);
     printf("  %s: routes of %u batchings: prefill %llu, decode %llu, fused %llu, streams %llu, "
            "serial %llu\n",
            name, BATCHINGS, (unsigned long long)total.route_cnt[TDM_ROUTE_PREFILL_ONLY],
@@ -83,6 +94,12 @@ static void try_model(const char *name, const tdm_weights_t *w,
            (unsigned long long)total.route_cnt[TDM_ROUTE_FUSED],
            (unsigned long long)total.route_cnt[TDM_ROUTE_STREAMS],
            (unsigned long long)total.route_cnt[TDM_ROUTE_SERIAL]);
+    tdm_backend_destroy(b);
+    tdm_backend_config_t ahead = *config;
+    ahead.is_ahead = 1;
+    b = open_fixed(w, &ahead);
+    try_batchings(name, b, &ahead, alone, s, vocab, AHEAD, &total);
+    bench_ok(total.past_cnt > 0, "%s: nothing was begun ahead", name);
     tdm_backend_destroy(b);
     free(alone);
     free(s);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How long iterations take through the backend's door, weights drawn on the
-   device: 128 sequences are prefilled with 1,024 tokens by 2,048 an
+   device (`ahead`: decodes are begun while those before them run): 128
+   sequences are prefilled with 1,024 tokens by 2,048 an
    iteration, then decode alone by 1, 32 and 128; prefills of 2,048 tokens
    after 45 ms of rest, and without.  Each line: what, the median of its
    iterations, and the bytes or FLOPs that the shape asks for over what the
@@ -32,8 +33,11 @@
 
 typedef struct speed {
     tdm_backend_t *b;
-    tdm_plan_t *plan;
-    tdm_result_t *result;
+    tdm_plan_t *plan;      /* the one being made, of plans */
+    tdm_result_t *result;  /* the one got last, of results */
+    tdm_plan_t *plans;     /* [depth] */
+    tdm_result_t *results; /* [depth] */
+    uint64_t started, finished;
     uint32_t pos[SEQS + 2];
     uint32_t is_open[2];
     double us[SAMPLES];
@@ -97,10 +101,11 @@ static double median(speed_t *s) {
     return s->cnt ? s->us[s->cnt / 2] : 0.0;
 }
 
-static void run(speed_t *s) {
+/* finish waits for the oldest iteration under way and notes its times. */
+static void finish(speed_t *s) {
     tdm_error_t err = {0};
-    s->plan->iteration++;
-    if (tdm_backend_run(s->b, s->plan, s->result, &err) != TDM_OK) {
+    s->result = &s->results[s->finished++ % tdm_backend_info(s->b)->depth];
+    if (tdm_backend_finish(s->b, &err) != TDM_OK) {
         printf("%s\n", err.text);
         exit(2);
     }
@@ -111,9 +116,26 @@ static void run(speed_t *s) {
         s->us[s->cnt++] = (double)(s->result->end_ns - s->result->start_ns) * 1e-3;
     }
     s->end_ns = end_ns;
-    uint64_t iteration = s->plan->iteration;
+}
+
+static void drain(speed_t *s) {
+    while (s->finished < s->started) finish(s);
+}
+
+/* run starts the plan, and finishes one where as many are under way as may
+   be: without `ahead` this one. */
+static void run(speed_t *s) {
+    tdm_error_t err = {0};
+    uint32_t depth = tdm_backend_info(s->b)->depth;
+    uint64_t at = s->started++ % depth;
+    s->plan->iteration = s->started;
+    if (tdm_backend_start(s->b, s->plan, &s->results[at], &err) != TDM_OK) {
+        printf("%s\n", err.text);
+        exit(2);
+    }
+    if (s->started - s->finished == depth) finish(s);
+    s->plan = &s->plans[s->started % depth];
     memset(s->plan, 0, offsetof(tdm_plan_t, close));
-    s->plan->iteration = iteration;
 }
 
 static void open_slot(speed_t *s, uint32_t slot, uint32_t prompt_cnt) {
@@ -160,6 +182,7 @@ static void prefill_all(speed_t *s, tdm_rng_t *rng) {
             add_slice(s, k, CONTEXT, 1, rng);
         }
         run(s);
+        drain(s);
     }
 }
 
@@ -172,6 +195,7 @@ static void decode(speed_t *s, uint32_t batch, uint32_t iterations) {
         s->plan->route = TDM_ROUTE_DECODE_ONLY;
         add_decodes(s, batch);
         run(s);
+        if (n + 1 == iterations) drain(s);
         attention_us += (double)s->result->attention_ns * 1e-3 / iterations;
         kv_bytes += (double)s->result->kv_read_bytes / iterations;
     }
@@ -199,6 +223,7 @@ static void prefill(speed_t *s, uint32_t rounds, unsigned rest_us, tdm_rng_t *rn
         }
         s->plan->route = TDM_ROUTE_PREFILL_ONLY;
         run(s);
+        drain(s);
     }
     double flops = (double)info->row_flops * CHUNK + (double)s->result->attention_flops;
     double us = median(s);
@@ -219,6 +244,7 @@ static void hybrid(speed_t *s, uint32_t rounds, tdm_rng_t *rng) {
         add_decodes(s, SEQS);
         s->plan->route = TDM_ROUTE_FUSED;
         run(s);
+        drain(s);
         fused += s->result->route == TDM_ROUTE_FUSED;
     }
     printf("  %u tokens beside %u decodes: %.1f us; %llu of %u fused\n", CHUNK / 2, SEQS, median(s),
@@ -235,14 +261,15 @@ static int start(speed_t *s, const char *name, const char *how) {
                                    .context_max = ROOM,
                                    .dummy_seed = TDM_DUMMY_SEED,
                                    .is_deterministic = strcmp(how, "fixed") == 0,
+                                   .is_ahead = strcmp(how, "ahead") == 0,
                                    .ring_sz = strcmp(how, "meet") ? 0 : TDM_NARROW_RING_MEET};
     if (tdm_dummy_shape(name, &w.shape, &err) != TDM_OK ||
         tdm_backend_cuda_create(&w, &config, NULL, NULL, NULL, &s->b, &err) != TDM_OK) {
         printf("%s\n", err.text);
         return 0;
     }
-    s->plan = bench_alloc(sizeof *s->plan);
-    s->result = bench_alloc(sizeof *s->result);
+    s->plan = s->plans = bench_alloc(TDM_BACKEND_DEPTH_MAX * sizeof *s->plans);
+    s->result = s->results = bench_alloc(TDM_BACKEND_DEPTH_MAX * sizeof *s->results);
     return 1;
 }
 
