@@ -11,6 +11,7 @@ import tempfile
 import time
 
 PORT = 8080
+PATIENCE = 120  # seconds: what must come comes at once, but the machine may have much other work
 
 
 class Appliance:
@@ -53,7 +54,7 @@ class Appliance:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
             try:
-                self.process.wait(15)
+                self.process.wait(PATIENCE)
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()
@@ -69,7 +70,7 @@ class Appliance:
         with open(self.log_path, encoding="utf-8", errors="replace") as f:
             return f.read()
 
-    def wait_ready(self, seconds=60):
+    def wait_ready(self, seconds=PATIENCE):
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             if self.process.poll() is not None:
@@ -83,11 +84,11 @@ class Appliance:
         raise AssertionError("not ready: " + self.log())
 
     # --- HTTP/1.1 -------------------------------------------------------
-    def connect(self, timeout=60):
+    def connect(self, timeout=PATIENCE):
         return http.client.HTTPConnection("127.0.0.1", PORT, timeout=timeout)
 
     def get(self, path, headers=None):
-        c = self.connect(10)
+        c = self.connect()
         try:
             c.request("GET", path, headers={**self.headers, **(headers or {})})
             r = c.getresponse()
@@ -95,7 +96,7 @@ class Appliance:
         finally:
             c.close()
 
-    def post(self, path, body, timeout=60):
+    def post(self, path, body, timeout=PATIENCE):
         c = self.connect(timeout)
         try:
             c.request("POST", path, json.dumps(body), {"content-type": "application/json"})
@@ -124,7 +125,7 @@ class Appliance:
         return c, c.getresponse()
 
     # --- HTTP/3 through the DPDK port -----------------------------------
-    def ctl(self, *args, check=True, timeout=60):
+    def ctl(self, *args, check=True, timeout=PATIENCE):
         r = subprocess.run([os.path.join(self.bin, "tandemctl"), *args], capture_output=True,
                            text=True, timeout=timeout, check=False,
                            env={**os.environ, "TANDEM_SOCKET": self.settings["control.socket"]})
@@ -154,7 +155,7 @@ class Appliance:
         return sum(v for k, v in self.metrics().items()
                    if (k == name or k.startswith(name + "{")) and label in k)
 
-    def until(self, what, seconds=5):
+    def until(self, what, seconds=PATIENCE):
         end = time.monotonic() + seconds
         while not what():
             assert time.monotonic() < end, "did not come true in time"

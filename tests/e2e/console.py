@@ -22,7 +22,7 @@ import threading
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from appliance import Appliance  # noqa: E402
+from appliance import PATIENCE, Appliance  # noqa: E402
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 URL = "http://127.0.0.1:8080"
@@ -62,7 +62,7 @@ class Browser:
         self.session = None
         try:
             self.call("Browser.close")
-            self.process.wait(15)
+            self.process.wait(PATIENCE)
         except (OSError, AssertionError, subprocess.TimeoutExpired):
             self.process.kill()
             self.process.wait()
@@ -98,7 +98,7 @@ class Browser:
             m["sessionId"] = self.session
         os.write(self.to, json.dumps(m).encode() + b"\0")
         while True:
-            reply = self.message(60)
+            reply = self.message(PATIENCE)
             if reply.get("id") == self.id:
                 assert "error" not in reply, (method, reply)
                 return reply["result"]
@@ -110,7 +110,7 @@ class Browser:
         assert "exceptionDetails" not in r, (expression, r)
         return r["result"].get("value")
 
-    def until(self, expression, seconds=20):
+    def until(self, expression, seconds=PATIENCE):
         end = time.monotonic() + seconds
         while not self.js(expression):
             assert time.monotonic() < end, (expression, self.js("document.body.innerText")[:3000])
@@ -234,13 +234,13 @@ def drained(b, a):
     assert b.js("document.getElementById('ask').open") and a.get("/ready")[0] == 200
     b.js("document.getElementById('ask-why').value = '<b>kernel</b>';"
          "document.getElementById('ask-yes').click()")
-    a.until(lambda: a.get("/ready")[0] == 503, 10)
+    a.until(lambda: a.get("/ready")[0] == 503)
     b.until("document.body.innerText.includes('drained by key ann: <b>kernel</b>')")
     assert not b.js("document.querySelector('main b')")
     b.js(press.format("undrain"))
     b.until("document.getElementById('ask').open")
     b.js("document.getElementById('ask-why').value = 'done'; document.getElementById('ask-yes').click()")
-    a.until(lambda: a.get("/ready")[0] == 200, 10)
+    a.until(lambda: a.get("/ready")[0] == 200)
     # a configuration that goes back by itself
     b.js("document.getElementById('candidate').value = '{\"sched\": {\"gap_ms\": 250}}';"
          "document.getElementById('confirm-s').value = 3;" + press.format("apply"))
@@ -310,8 +310,8 @@ def main():
             b.until("document.getElementById('state').textContent === 'no answer'")
             b.errors.clear()  # the browser logs each refused connection
             with Appliance(sys.argv[1], settings):
-                b.until("document.getElementById('link').textContent === 'live'", 30)
-                b.until("document.getElementById('state').textContent === 'ready'", 30)
+                b.until("document.getElementById('link').textContent === 'live'")
+                b.until("document.getElementById('state').textContent === 'ready'")
             errors = [e for e in b.errors if "ERR_CONNECTION_REFUSED" not in e and "ERR_INCOMPLETE" not in e
                       and "503" not in e]
             assert not errors, errors

@@ -16,7 +16,7 @@ import threading
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from appliance import Appliance  # noqa: E402
+from appliance import PATIENCE, Appliance  # noqa: E402
 
 SECONDS = 8
 PAGES = ("/metrics", "/metrics?set=compat", "/status", "/status?since=5", "/journey", "/config",
@@ -26,12 +26,12 @@ PAGES = ("/metrics", "/metrics?set=compat", "/status", "/status?since=5", "/jour
 
 class Unix(http.client.HTTPConnection):
     def __init__(self, path):
-        super().__init__("localhost", timeout=30)
+        super().__init__("localhost", timeout=PATIENCE)
         self.path = path
 
     def connect(self):
         self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(30)
+        self.sock.settimeout(PATIENCE)
         self.sock.connect(self.path)
 
 
@@ -109,7 +109,7 @@ def main():
             c.close()
             count("streams")
 
-        tcp, unix = (lambda: a.connect(30)), (lambda: Unix(path))
+        tcp, unix = (lambda: a.connect()), (lambda: Unix(path))
         threads = [guarded(look, tcp), guarded(look, unix), guarded(look, unix), guarded(feed, tcp),
                    guarded(feed, unix), guarded(feed, unix), guarded(change, 1), guarded(change, 2),
                    guarded(stream), guarded(stream)]
@@ -118,7 +118,7 @@ def main():
         over.wait(SECONDS)
         over.set()
         for t in threads:
-            t.join(60)
+            t.join(PATIENCE)
         assert "ThreadSanitizer" not in a.log() and not wrong and a.process.poll() is None, (wrong, a.log())
         assert all(done.values()), done
     assert a.process.returncode == 0, a.process.returncode  # 66: a report on the way out

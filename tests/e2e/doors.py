@@ -21,7 +21,7 @@ import threading
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from appliance import PORT, Appliance, stream_ids  # noqa: E402
+from appliance import PATIENCE, PORT, Appliance, stream_ids  # noqa: E402
 
 BIN = ""
 COUNT = 1000
@@ -112,11 +112,11 @@ class Keyed(Appliance):
 
 def everything_is_back(a):
     """Pages, slots, sequences, mbufs: what was taken is free again."""
-    a.until(lambda: a.total("tandem_kv_pages", 'state="used"') == 0, 30)
-    a.until(lambda: a.total("tandem_exchanges_open", 'door="h3"') == 0, 45)
-    a.until(lambda: a.total("tandem_exchanges_open", 'door="http1"') <= 1, 30)  # the scrape
-    a.until(lambda: a.total("tandem_queue_requests") == 0, 30)
-    a.until(lambda: a.total("tandem_ring_entries") <= 1, 10)
+    a.until(lambda: a.total("tandem_kv_pages", 'state="used"') == 0)
+    a.until(lambda: a.total("tandem_exchanges_open", 'door="h3"') == 0)
+    a.until(lambda: a.total("tandem_exchanges_open", 'door="http1"') <= 1)  # the scrape
+    a.until(lambda: a.total("tandem_queue_requests") == 0)
+    a.until(lambda: a.total("tandem_ring_entries") <= 1)
 
 
 def rss_kib(pid):
@@ -215,7 +215,7 @@ def tiles_keep_to_their_cpus():
         assert where["tandemd"] == set(ours), where
     for cpus, word in (("1000", "no processor 1000"), ("0-", "no list of processors")):
         with Appliance(BIN, {"tile.cpus": cpus}, ready=False) as a:
-            assert a.process.wait(30) not in (0, None)
+            assert a.process.wait(PATIENCE) not in (0, None)
             assert word in a.log(), a.log()
 
 
@@ -285,14 +285,14 @@ def a_restart_ends_old_connections():
             crowd = spawn(peer.command(os.path.join(BIN, "h3_load"), OURS, "4433", "2",
                                                   "100000", "0", "20", "1", KEY, a.model()),
                                      stdout=subprocess.DEVNULL)
-            a.until(lambda: a.total("tandem_requests_total") > 10, 20)
+            a.until(lambda: a.total("tandem_requests_total") > 10)
             a.process.kill()
             a.process.wait()
         with Keyed("af_packet", {**settings, "quic.idle_ms": 3000}) as a:
-            a.until(lambda: a.total("tandem_quic_answers_total", "reset") > 0, 20)
+            a.until(lambda: a.total("tandem_quic_answers_total", "reset") > 0)
             # They come again: with their next probe where the first answer found no neighbour
             # entry yet, and probes are twice as far apart each time.
-            a.until(lambda: a.total("tandem_requests_total") > 10, 60)
+            a.until(lambda: a.total("tandem_requests_total") > 10)
             crowd.kill()
             crowd.wait()
             everything_is_back(a)
@@ -322,7 +322,7 @@ def flapping_links_leave_nothing_taken():
             worst = max(worst, time.monotonic() - begin)
             time.sleep(0.3)
         a.until(lambda: a.total("tandem_net_link_up") == 1)
-        out, _ = crowd.communicate(timeout=90)
+        out, _ = crowd.communicate(timeout=PATIENCE)
         print(f"traffic back after {worst * 1e3:.0f} ms at most;", out.strip())
         assert crowd.returncode == 0 and int(re.search(r"done (\d+)", out).group(1)) > 300, out
         assert peer.generate(4)
@@ -336,7 +336,7 @@ def kills_under_load_leave_nothing():
             crowd = [spawn([os.path.join(BIN, "h3_load"), "10.88.0.2", "4433", "4",
                                        "100000", "5", "30", str(i), "-", a.model()], stdout=subprocess.DEVNULL,
                                       stderr=subprocess.DEVNULL) for i in range(2)]
-            a.until(lambda: a.total("tandem_requests_total") > 20, 30)
+            a.until(lambda: a.total("tandem_requests_total") > 20)
             if victim == "executor":
                 for _ in range(4):
                     epoch = a.total("tandem_executor_epoch")
@@ -352,7 +352,7 @@ def kills_under_load_leave_nothing():
             if victim != "tandemd":
                 everything_is_back(a)
                 assert len(a.complete("after", 5)) == 5
-        end = time.monotonic() + 10
+        end = time.monotonic() + PATIENCE
         while orphan_hugepages() > 0:
             assert time.monotonic() < end, (victim, orphan_hugepages())
             time.sleep(0.05)
@@ -375,10 +375,10 @@ def slow_readers_are_bounded():
         crowd = spawn([os.path.join(BIN, "h3_load"), "10.88.0.2", "4433", "16", "64",
                                   "0", "500", "3", "-", model], stdout=subprocess.DEVNULL)
         slow = [SlowReader(model) for _ in range(16)]
-        a.until(lambda: a.total("tandem_exchanges_open") >= 80, 20)
+        a.until(lambda: a.total("tandem_exchanges_open") >= 80)
         crowd.send_signal(signal.SIGSTOP)  # it acknowledges nothing from here on
         # a sequence runs to its end whoever reads; its pipe is full by then
-        a.until(lambda: a.total("tandem_queue_requests") == 0, 100)
+        a.until(lambda: a.total("tandem_queue_requests") == 0)
         full, open_cnt, times = rss_kib(a.process.pid), 0, []
         for _ in range(12):
             t = time.monotonic()
@@ -400,7 +400,7 @@ def slow_readers_are_bounded():
         crowd.wait()
         for s in slow:
             s.close()
-        a.until(lambda: a.total("tandem_exchanges_open", "http1") <= 1, 30)
+        a.until(lambda: a.total("tandem_exchanges_open", "http1") <= 1)
         assert len(a.generate_h3("fast", 8)) > 0
 
 
@@ -482,7 +482,7 @@ def cancelled_requests_give_everything_back():
         print(f"{COUNT} requests in {time.monotonic() - begin:.1f} s; HTTP/1.1 done, cancelled, "
               f"refused: {[sum(x) for x in zip(*results)]}; HTTP/3 {out.strip()}")
         everything_is_back(a)
-        a.until(lambda: fd_count(a.process.pid) <= fds + 1, 20)
+        a.until(lambda: fd_count(a.process.pid) <= fds + 1)
         c, r = a.stream("still here", 20)
         assert len(stream_ids(r)) == 20
         c.close()

@@ -19,7 +19,7 @@ import threading
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from appliance import Appliance  # noqa: E402
+from appliance import PATIENCE, Appliance  # noqa: E402
 
 BIN = ""
 FLEET = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../deploy/fleet")
@@ -38,7 +38,7 @@ class Member(Appliance):
         self.agent = socket.create_server(("127.0.0.1", 18180 + n))
         threading.Thread(target=self.answer, daemon=True).start()
 
-    def connect(self, timeout=60):
+    def connect(self, timeout=PATIENCE):
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
 
     def answer(self):
@@ -57,7 +57,7 @@ class Member(Appliance):
 
     def restart(self):
         self.process.send_signal(signal.SIGTERM)
-        assert self.process.wait(30) == 0, self.log()
+        assert self.process.wait(PATIENCE) == 0, self.log()
         self.start()
 
     def start(self):
@@ -85,7 +85,7 @@ class Balancer:
         assert checked.returncode == 0 and "WARN" not in checked.stderr.upper(), checked
         with open(os.path.join(self.dir.name, "log"), "wb") as log:
             self.process = subprocess.Popen(["haproxy", "-db", "-f", self.config], stdout=log, stderr=log)
-        until(lambda: os.path.exists(self.admin), 10, "haproxy does not start")
+        until(lambda: os.path.exists(self.admin), PATIENCE, "haproxy does not start")
 
     def ask(self, command):
         with socket.socket(socket.AF_UNIX) as s:
@@ -107,7 +107,7 @@ class Balancer:
 
     def close(self):
         self.process.terminate()
-        self.process.wait(10)
+        self.process.wait(PATIENCE)
         self.dir.cleanup()
 
 
@@ -146,7 +146,7 @@ class Load:
             one.end = time.monotonic()
 
     def ask(self, one):
-        c = http.client.HTTPConnection("127.0.0.1", FRONT, timeout=60)
+        c = http.client.HTTPConnection("127.0.0.1", FRONT, timeout=PATIENCE)
         try:
             c.request("POST", "/v1/completions",
                       json.dumps({"model": self.model, "prompt": "the sea " * 8, "max_tokens": 48,
@@ -178,7 +178,7 @@ class Load:
     def close(self):
         self.stop = True
         for t in self.threads:
-            t.join(90)
+            t.join(PATIENCE)
             assert not t.is_alive()
 
 
@@ -194,7 +194,7 @@ def told(asked):
     return [vars(a) for a in asked][:5]
 
 
-def served_by_all(load, names, seconds=20):
+def served_by_all(load, names, seconds=PATIENCE):
     at = time.monotonic()
     until(lambda: {a.server for a in load.since(at)} >= set(names), seconds, f"not all of {names} serve")
 
@@ -202,13 +202,13 @@ def served_by_all(load, names, seconds=20):
 def story(members, balancer):
     one, two, three = members
     names = [m.name for m in members]
-    until(lambda: all(s["status"] == "UP" for s in balancer.servers().values()), 20, balancer.log())
+    until(lambda: all(s["status"] == "UP" for s in balancer.servers().values()), PATIENCE, balancer.log())
     load = Load(one.model())
     try:
         served_by_all(load, names)
 
         one.ctl("drain", "--why", "test", "--socket", one.settings["control.socket"])
-        until(lambda: balancer.servers()[one.name]["status"] != "UP", 10, "HAProxy sees no drain")
+        until(lambda: balancer.servers()[one.name]["status"] != "UP", PATIENCE, "HAProxy sees no drain")
         time.sleep(0.3)
         at = time.monotonic()
         time.sleep(1.5)
@@ -218,13 +218,13 @@ def story(members, balancer):
         served_by_all(load, names)
         print(f"drained and back: {len(load.asked)} requests, none failed", flush=True)
 
-        until(lambda: any(a.server == two.name or a.server is None for a in load.open()), 10, "no load")
+        until(lambda: any(a.server == two.name or a.server is None for a in load.open()), PATIENCE, "no load")
         children = two.children()
         two.process.kill()
         killed = time.monotonic()
         in_flight = [a for a in load.open() if a.server in (two.name, None)]
         two.process.wait()
-        until(lambda: balancer.servers()[two.name]["status"].startswith("DOWN"), 10, "HAProxy sees no death")
+        until(lambda: balancer.servers()[two.name]["status"].startswith("DOWN"), PATIENCE, "HAProxy sees no death")
         at = time.monotonic()
         time.sleep(1.5)
         assert not load.since(at, two.name) and len(load.since(at)) > 5
@@ -232,7 +232,7 @@ def story(members, balancer):
         assert all(a in in_flight for a in lost), told(a for a in lost if a not in in_flight)
         assert all(a.begin < killed and a.server in (two.name, None) for a in lost), told(lost)
         for pid in children:
-            until(lambda pid=pid: not os.path.exists(f"/proc/{pid}"), 10, "an executor outlived its tandemd")
+            until(lambda pid=pid: not os.path.exists(f"/proc/{pid}"), PATIENCE, "an executor outlived its tandemd")
         two.start()
         served_by_all(load, names)
         print(f"killed and back: {len(in_flight)} may have been in flight on it, {len(lost)} of them failed",
@@ -244,9 +244,9 @@ def story(members, balancer):
         print(f"restarted: {len(load.asked)} requests, no other failed", flush=True)
 
         # Load of its own lowers the weight of one, and with it its share.
-        until(lambda: balancer.servers()[one.name]["weight"] != "", 5, "no weight")
+        until(lambda: balancer.servers()[one.name]["weight"] != "", PATIENCE, "no weight")
         busy = [one.stream("long", 4000) for _ in range(SEQUENCES - 1)]
-        until(lambda: int(balancer.servers()[one.name]["weight"]) < 25, 20, one.weight())
+        until(lambda: int(balancer.servers()[one.name]["weight"]) < 25, PATIENCE, one.weight())
         weights = {n: int(s["weight"]) for n, s in balancer.servers().items()}
         at = time.monotonic()
         time.sleep(3)
@@ -255,7 +255,7 @@ def story(members, balancer):
         assert share[one.name] < min(share[two.name], share[three.name])
         for c, _ in busy:
             c.close()
-        until(lambda: int(balancer.servers()[one.name]["weight"]) > 50, 20, "the weight does not come back")
+        until(lambda: int(balancer.servers()[one.name]["weight"]) > 50, PATIENCE, "the weight does not come back")
     finally:
         load.close()
     assert load.faults() == lost

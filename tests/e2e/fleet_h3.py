@@ -16,7 +16,7 @@ import threading
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from appliance import Appliance  # noqa: E402
+from appliance import PATIENCE, Appliance  # noqa: E402
 
 BIN = ""
 FLEET = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../deploy/fleet")
@@ -38,7 +38,7 @@ class Member(Appliance):
 
     def get(self, path, headers=None):
         import http.client  # the port differs from the one that Appliance knows
-        c = http.client.HTTPConnection("127.0.0.1", 18080 + self.number, timeout=10)
+        c = http.client.HTTPConnection("127.0.0.1", 18080 + self.number, timeout=PATIENCE)
         try:
             c.request("GET", path)
             r = c.getresponse()
@@ -74,7 +74,7 @@ class Balancer:
         with open(os.path.join(self.dir.name, "log"), "wb") as log:
             self.process = subprocess.Popen([NGINX, "-e", "stderr", "-p", self.dir.name, "-c", path, "-g", "daemon off;"],
                                             stdout=log, stderr=log)
-        end = time.monotonic() + 10
+        end = time.monotonic() + PATIENCE
         while f":{FRONT:04X} " not in open("/proc/net/udp", encoding="ascii").read():
             assert self.process.poll() is None and time.monotonic() < end, self.log()
             time.sleep(0.05)
@@ -85,7 +85,7 @@ class Balancer:
 
     def close(self):
         self.process.terminate()
-        self.process.wait(10)
+        self.process.wait(PATIENCE)
         self.dir.cleanup()
 
 
@@ -140,7 +140,7 @@ def ask(port, tokens, host="127.0.0.1"):
                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def whole(client, tokens, seconds=60):
+def whole(client, tokens, seconds=PATIENCE):
     out, err = client.communicate(timeout=seconds)
     return client.returncode == 0 and len(out.split()) <= tokens and len(out.split()) > 0, err
 

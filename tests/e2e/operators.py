@@ -17,7 +17,7 @@ import threading
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from appliance import PORT, Appliance, stream_ids  # noqa: E402
+from appliance import PATIENCE, PORT, Appliance, stream_ids  # noqa: E402
 
 BIN = ""
 NO_PORT = {"port.kind": "none"}
@@ -27,12 +27,12 @@ NOBODY = 65534
 
 class UnixConnection(http.client.HTTPConnection):
     def __init__(self, path):
-        super().__init__("localhost", timeout=10)
+        super().__init__("localhost", timeout=PATIENCE)
         self.unix_path = path
 
     def connect(self):
         self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(10)
+        self.sock.settimeout(PATIENCE)
         self.sock.connect(self.unix_path)
 
 
@@ -50,27 +50,26 @@ def a_bad_config_rolls_itself_back():
         before = gap_ms(a)
         c, r = a.stream("go on", 3000)  # a stream that the change must not hurt
         r.readline()
-        done = a.ctl("config", "apply", "sched.gap_ms=1", "sched.ttft_ms=1", "--confirm", "3s",
-                     "--why", "a bad idea")
         begin = time.monotonic()
-        assert "back to 0 in 3 s unless confirmed" in done.stdout, done.stdout
+        done = a.ctl("config", "apply", "sched.gap_ms=1", "sched.ttft_ms=1", "--confirm", "8s",
+                     "--why", "a bad idea")
+        assert "back to 0 in 8 s unless confirmed" in done.stdout, done.stdout
         assert gap_ms(a) == 1
         health = a.ctl("show", "health", check=False)
         assert "revision 1 awaits its confirmation" in health.stdout, health
         refused = a.ctl("config", "apply", "sched.gap_ms=9", check=False)
         assert refused.returncode == 1 and "awaits its confirmation" in refused.stderr, refused
-        a.until(lambda: gap_ms(a) == before, 10)
-        took = time.monotonic() - begin
-        assert 2.5 < took < 6, took
+        a.until(lambda: gap_ms(a) == before)
+        assert time.monotonic() - begin >= 8
         changes = json.loads(a.ctl("show", "changes", "-o", "json").stdout)
         assert changes["pending"] is None and changes["revision"] == 2, changes
         assert [r["what"] for r in changes["revisions"]] == ["expire", "apply", "start"], changes
         assert a.total("tandem_slo_target_seconds",
                        'slo_class="interactive",objective="tpot"') == before / 1000
         # a confirmed one stays, and can be taken back later
-        a.ctl("config", "apply", "sched.gap_ms=321", "--confirm", "2s")
+        a.ctl("config", "apply", "sched.gap_ms=321", "--confirm", "5s")
         a.ctl("config", "confirm")
-        time.sleep(2.5)
+        time.sleep(6)
         assert gap_ms(a) == 321
         a.ctl("config", "rollback")
         assert gap_ms(a) == before
@@ -134,7 +133,7 @@ def ask_as(a, gid, *args):
         os.setgid(gid)
         os.setuid(NOBODY)
     return subprocess.run([os.path.join(a.bin, "tandemctl"), *args], capture_output=True, text=True,
-                          check=False, preexec_fn=become, timeout=30,
+                          check=False, preexec_fn=become, timeout=PATIENCE,
                           env={**os.environ, "TANDEM_SOCKET": a.settings["control.socket"]})
 
 
@@ -204,7 +203,7 @@ def the_web_api_wants_key_origin_and_token():
                       "origin": f"http://127.0.0.1:{PORT}", "content-type": "application/json"}
 
             def post(path, headers, body="{}"):
-                c = a.connect(10)
+                c = a.connect()
                 c.request("POST", path, body, headers)
                 r = c.getresponse()
                 text = r.read()
@@ -216,14 +215,14 @@ def the_web_api_wants_key_origin_and_token():
                 status, text = post("/api/v1/drain", {**all_of, name: value})
                 assert status == 403, (name, status, text)
             assert a.get("/ready")[0] == 200
-            c = a.connect(10)
+            c = a.connect()
             c.request("GET", "/api/v1/stream")
             feed = c.getresponse()
             assert feed.headers["content-type"].startswith("text/event-stream")
             status, text = post("/api/v1/drain", all_of, '{"why": "from the page"}')
             assert status == 202, text
             seen = b""
-            end = time.monotonic() + 10
+            end = time.monotonic() + PATIENCE
             while b'"by":"key ann","why":"from the page"' not in seen:
                 assert time.monotonic() < end, seen[-2000:]
                 seen += feed.readline()
@@ -237,7 +236,7 @@ def the_web_api_wants_key_origin_and_token():
             env = {k: v for k, v in os.environ.items() if k != "TANDEM_SOCKET"}
 
             def ctl(*args):
-                return subprocess.run([os.path.join(BIN, "tandemctl"), *args, *tcp], env=env, timeout=30,
+                return subprocess.run([os.path.join(BIN, "tandemctl"), *args, *tcp], env=env, timeout=PATIENCE,
                                       capture_output=True, text=True, check=False)
             assert ctl("config", "apply", "sched.gap_ms=345", "--key", key).returncode == 0
             assert gap_ms(a) == 345
@@ -247,7 +246,7 @@ def the_web_api_wants_key_origin_and_token():
 
 def planted_causes_are_named():
     """One slow tile, a ring too small, a fallback storm: show status says so, and how soon."""
-    def said(a, words, seconds=70):
+    def said(a, words, seconds=PATIENCE):
         begin = time.monotonic()
         while True:
             text = a.ctl("show", "status", check=False).stdout
@@ -405,7 +404,7 @@ def dpdk_telemetry_hears_of_the_appliance():
         asks = ["/tandem/summary", "/tandem/sched", "/tandem/rings", "/tandem/vcta", "/tandem/fallbacks",
                 "/tandem/drops", "/ethdev/list", "/help,/tandem/vcta"]
         r = subprocess.run([sys.executable, tool, "-f", "tandem"], input="\n".join(asks) + "\nquit\n",
-                           capture_output=True, text=True, timeout=20, check=False)
+                           capture_output=True, text=True, timeout=PATIENCE, check=False)
         text = r.stdout[r.stdout.index("{"):]
         decode, replies = json.JSONDecoder(), {}
         while "{" in text:
@@ -424,7 +423,7 @@ def dpdk_telemetry_hears_of_the_appliance():
         assert replies["/ethdev/list"] == [0], replies
         assert "Virtual CTAs" in replies["/help"]["/tandem/vcta"], replies["/help"]
     r = subprocess.run([sys.executable, tool, "-f", "tandem"], input="quit\n", capture_output=True,
-                       text=True, timeout=20, check=False)
+                       text=True, timeout=PATIENCE, check=False)
     assert "Virtual" not in r.stdout
 
 
@@ -454,7 +453,7 @@ class Perf:
 
     def perf(self, *args):
         return subprocess.run(["perf", "--buildid-dir", self.folder, *args], capture_output=True,
-                              text=True, check=False, timeout=60)
+                              text=True, check=False, timeout=PATIENCE)
 
     def __enter__(self):
         tracing = "/sys/kernel/tracing"
@@ -497,7 +496,7 @@ class Perf:
     def stop(self):
         """{name: [arguments, ...]}"""
         self.recorder.send_signal(2)
-        self.recorder.wait(30)
+        self.recorder.wait(PATIENCE)
         text = self.perf("script", "-i", self.folder + "/data", "-F", "event,trace").stdout
         seen = {name: [] for name in self.NAMES}
         for line in text.splitlines():

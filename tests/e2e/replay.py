@@ -15,13 +15,13 @@ import threading
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from appliance import Appliance  # noqa: E402
+from appliance import PATIENCE, Appliance  # noqa: E402
 
 BIN = ""
 NO_PORT = {"port.kind": "none"}
 
 
-def replay(a, trace, *words, records=None, timeout=90):
+def replay(a, trace, *words, records=None, timeout=2 * PATIENCE):
     """The summary of a replay, and its records where asked for."""
     args = ["replay", "--insecure", "--trace", trace, "--json", *words]
     with tempfile.NamedTemporaryFile("r", suffix=".jsonl") as f:
@@ -120,7 +120,7 @@ def a_server_that_dies_ends_the_replay():
                        "--connections", "2")
             assert s["requests"] == 12 and s["lost"] + s["timeout"] >= 1, s
             assert s["done"] + s["lost"] + s["timeout"] == 12, s
-            a.process.wait(10)
+            a.process.wait(PATIENCE)
 
 
 def a_warm_start_computes_no_prompt():
@@ -171,7 +171,7 @@ def a_bench_weighs_ways_to_serve_and_leaves_no_trace():
         out = os.path.join(a.dir.name, "bench")
         before = a.get("/config")[1]
         r = a.ctl(*words, "--out", out, "--rates", "15,30", "--cells",
-                  "fused/quantile,serial/quantile,fused/static:64", timeout=120)
+                  "fused/quantile,serial/quantile,fused/static:64", timeout=2 * PATIENCE)
         with open(out + ".json", encoding="utf-8") as g:
             b = json.load(g)
         cells = b["cells"]
@@ -296,7 +296,7 @@ def other_servers_are_understood():
     with counts([(10, 7)] * 16) as f:
         r = subprocess.run([os.path.join(BIN, "tandemctl"), "replay", "--door", "http1", "--http",
                             "http://127.0.0.1:8099", "--plain", "--json", "--trace", f.name,
-                            "--rate", "100"], capture_output=True, text=True, timeout=60, check=False)
+                            "--rate", "100"], capture_output=True, text=True, timeout=PATIENCE, check=False)
     server.shutdown()
     assert r.returncode == 0, r.stderr
     s = json.loads(r.stdout)
@@ -314,7 +314,7 @@ def a_profile_is_measured_and_loaded():
         base = os.path.join(d, "tiny")
         keys = ["--set", "model.path=dummy:tiny", "--set", "exec.sms=2"]
         r = subprocess.run([os.path.join(BIN, "tandemctl"), "profile", "--out", base, "--budget", "4",
-                            "--json", *keys], capture_output=True, text=True, timeout=100, check=False)
+                            "--json", *keys], capture_output=True, text=True, timeout=2 * PATIENCE, check=False)
         assert r.returncode == 0, r.stderr
         told = json.loads(r.stdout)
         assert told["points"] >= 50 and told["samples"] >= told["points"], told
@@ -333,7 +333,7 @@ def a_profile_is_measured_and_loaded():
         a = Appliance(BIN, {**NO_PORT, "sched.profile": base + ".bin", "model.name": "other"},
                       ready=False)
         with a:
-            assert a.process.wait(30) == 1 and "dummy:tiny" in a.log(), a.log()
+            assert a.process.wait(PATIENCE) == 1 and "dummy:tiny" in a.log(), a.log()
         r = subprocess.run([os.path.join(BIN, "tandemctl"), "profile", "--out", base, "--set",
                             "model.path=/nonexistent"], capture_output=True, text=True, check=False)
         assert r.returncode == 1 and "nonexistent" in r.stderr, r
@@ -346,17 +346,19 @@ def resident_kib(pid):
 
 def tenfold_overload_keeps_its_word():
     """Ten times what it can do: what is admitted is served as promised, the
-    rest is refused at once, memory stays, and the next request is welcome."""
-    settings = {**NO_PORT, "sched.sequences": 8, "sched.waiting": 16, "sched.ttft_guard": 1,
-                "sched.prefix_cache": 0, "api.prompt_mib": 4,
-                "sched.ttft_ms": 4000, "sched.gap_ms": 2000}
-    targets = ["--ttft-ms", "4000", "--gap-ms", "2000", "--door", "http1"]
+    rest is refused at once, memory stays, and the next request is welcome.
+    The window and the promise are in units of what one request takes here."""
+    slots, tokens = 8, 1024  # few and long: what refusing costs the same cores is small
+    settings = {**NO_PORT, "sched.sequences": slots, "sched.waiting": 16, "sched.ttft_guard": 1,
+                "sched.prefix_cache": 0, "api.prompt_mib": 4, "sched.gap_ms": 2000}
     with Appliance(BIN, settings) as a:
-        with counts([(64, 1024)] * 16) as f:
-            s = replay(a, f.name, "--rate", "1000", *targets)
+        with counts([(64, tokens)] * 16) as f:
+            s = replay(a, f.name, "--rate", "1000", "--door", "http1")
             assert s["done"] == 16, s
             capacity = s["tokens_per_s"]
-        rate = 10 * capacity / 1024  # few and long: what refusing costs the same cores is small
+        whole = slots * tokens / capacity  # seconds from a slot to its end, all slots taken
+        ttft_ms = max(4000, int(5000 * whole))
+        a.ctl("config", "apply", f"sched.ttft_ms={ttft_ms}")
         rss, seen, over = resident_kib(a.process.pid), [], threading.Event()
 
         def watch():
@@ -365,9 +367,10 @@ def tenfold_overload_keeps_its_word():
         t = threading.Thread(target=watch)
         t.start()
         try:
-            with counts([(64, 1024)] * 16384) as f:
-                s = replay(a, f.name, "--rate", str(rate), "--duration", "8", *targets,
-                           "--requests", "16384", "--open-max", "400")
+            with counts([(64, tokens)] * 16384) as f:
+                s = replay(a, f.name, "--rate", str(10 * capacity / tokens),
+                           "--duration", str(max(8, int(4 * whole))), "--ttft-ms", str(ttft_ms), "--gap-ms", "2000",
+                           "--door", "http1", "--requests", "16384", "--open-max", "400")
         finally:
             over.set()
             t.join()
@@ -375,14 +378,13 @@ def tenfold_overload_keeps_its_word():
               f"refused {s['refused']} of {s['requests']}, p99 gap {s['tbt_ms']['p99']:.0f} ms, "
               f"memory {rss} to {max(seen)} KiB, {max(seen) - seen[len(seen) // 2]} of it in the second half")
         assert s["done"] + s["refused"] + s["unsent"] == s["requests"], s
-        assert s["refused"] > 4 * s["done"] and s["done"] > 16, s
+        assert s["refused"] > 4 * s["done"] and s["done"] > 2 * slots, s
         assert s["good_tokens_per_s"] > 0.5 * capacity, (s, capacity)
-        assert s["tbt_ms"]["p99"] < 2000 and s["ttft_ms"]["p99"] < 8000, s
+        assert s["tbt_ms"]["p99"] < 2000 and s["ttft_ms"]["p99"] < 2 * ttft_ms, s
         # the room for prompts is mapped at start and filled in turn: touched once, then no more
         assert max(seen) < rss + 24 * 1024, (rss, seen)
         assert max(seen) - seen[len(seen) // 2] < 2 * 1024, seen
-        began = time.monotonic()
-        assert len(a.complete("after the storm", 4)) == 4 and time.monotonic() - began < 10
+        assert len(a.complete("after the storm", 4)) == 4
 
 
 def main():

@@ -17,7 +17,7 @@ import threading
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from appliance import PORT, Appliance, stream_ids  # noqa: E402
+from appliance import PATIENCE, PORT, Appliance, stream_ids  # noqa: E402
 
 BIN = ""
 NO_PORT = {"port.kind": "none"}
@@ -113,7 +113,7 @@ def a_prompt_again_is_computed_once():
                 assert a.total("tandem_prefix_saved_tokens_total") == 3 * cached
                 assert a.total("tandem_tokens_total", 'kind="cached"') == 3 * cached
                 os.kill(a.executor_pid(), signal.SIGKILL)  # with it go the contents
-                a.until(lambda: a.total("tandem_executor_epoch") >= 2 and a.get("/ready")[0] == 200, 30)
+                a.until(lambda: a.total("tandem_executor_epoch") >= 2 and a.get("/ready")[0] == 200)
                 assert ask(a, "ann", prompt) == (want, 0)
                 a.until(lambda: a.total("tandem_prefix_lost_pages_total", 'cause="flushed"') > 0)
 
@@ -186,8 +186,8 @@ def a_client_that_leaves_frees_its_pages():
         a.until(lambda: used() > 0)
         p.send_signal(signal.SIGKILL)  # silence: only the idle time-out can tell
         p.wait()
-        a.until(lambda: used() == 0, 60)
-        a.until(lambda: a.total("tandem_exchanges_open") == 0, 40)
+        a.until(lambda: used() == 0)
+        a.until(lambda: a.total("tandem_exchanges_open") == 0)
         assert len(a.complete("still here", 5)) == 5
 
 
@@ -505,28 +505,28 @@ def sigterm_lets_streams_finish():
         a.until(lambda: a.total("tandem_state", "draining") == 1)
         assert len(stream_ids(r)) > 2000
         c.close()
-        assert a.process.wait(15) == 0, a.log()
+        assert a.process.wait(PATIENCE) == 0, a.log()
         assert "signal 15" not in a.log() and "life 2" not in a.log(), a.log()
 
 
 def a_drain_that_runs_out_tells_clients():
     """A client over HTTP/3 hears of the end at once, not at its idle timeout."""
-    with Appliance(BIN, {"sched.drain_ms": 200}) as a:
+    with Appliance(BIN, {"sched.drain_ms": 200, "quic.idle_ms": 60000}) as a:
         p = subprocess.Popen(
             [os.path.join(BIN, "tandemctl"), "generate", "--insecure", "--ids", "--temperature",
              "0", "--max-tokens", "3900", "x"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         p.stdout.read(1)
         a.process.send_signal(signal.SIGTERM)
-        assert a.process.wait(15) == 0, a.log()
+        assert a.process.wait(PATIENCE) == 0, a.log()
         began = time.monotonic()
-        out, err = p.communicate(timeout=30)
-        assert time.monotonic() - began < 3 and p.returncode == 1, (p.returncode, out, err)
+        out, err = p.communicate(timeout=PATIENCE)
+        assert time.monotonic() - began < 30 and p.returncode == 1, (p.returncode, out, err)
 
 
 def impatient_signals_end_it_in_order():
     """However many SIGTERMs come, also while it takes itself apart: exit 0."""
     with Appliance(BIN, NO_PORT) as a:
-        give_up = time.monotonic() + 15
+        give_up = time.monotonic() + PATIENCE
         while a.process.poll() is None and time.monotonic() < give_up:
             a.process.send_signal(signal.SIGTERM)
             time.sleep(0.0003)
@@ -538,7 +538,7 @@ def starts_are_refused_in_one_line():
     def refused(settings, word, code):
         a = Appliance(BIN, settings, ready=False)
         with a:
-            assert a.process.wait(30) == code, (settings, a.process.returncode, a.log())
+            assert a.process.wait(PATIENCE) == code, (settings, a.process.returncode, a.log())
             lines = [x for x in a.log().splitlines() if "error" in x]
             assert len(lines) == 1 and word in lines[0], (settings, a.log())
     refused({"port.udp": 0}, "port.udp", 2)
@@ -555,7 +555,7 @@ def starts_are_refused_in_one_line():
     refused({"state.dir": "/proc/none"}, "state.dir", 1)
     refused({**NO_PORT, "http.address": "192.0.2.1"}, "192.0.2.1", 1)
     with Appliance(BIN, NO_PORT) as a:
-        b = subprocess.run(a.command(), capture_output=True, text=True, timeout=30, check=False)
+        b = subprocess.run(a.command(), capture_output=True, text=True, timeout=PATIENCE, check=False)
         assert b.returncode == 1 and str(PORT) in b.stderr, b.stderr
 
 

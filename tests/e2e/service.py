@@ -14,7 +14,7 @@ import tempfile
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from appliance import Appliance  # noqa: E402
+from appliance import PATIENCE, Appliance  # noqa: E402
 
 BIN = ""
 
@@ -31,7 +31,7 @@ class Manager:
         os.environ["WATCHDOG_USEC"] = str(watchdog_us)
         self.beats = []
 
-    def hear(self, key, seconds=30):
+    def hear(self, key, seconds=PATIENCE):
         """The next message that has the key; heartbeats on the way are noted."""
         end = time.monotonic() + seconds
         while True:
@@ -72,7 +72,7 @@ def a_service_manager_is_told():
             a.process.send_signal(signal.SIGTERM)
             told = manager.hear("STOPPING")
             assert int(told["EXTEND_TIMEOUT_USEC"]) > 10_000_000, told  # sched.drain_ms at least
-            assert a.process.wait(20) == 0
+            assert a.process.wait(PATIENCE) == 0
     finally:
         manager.socket.close()
         manager.dir.cleanup()
@@ -165,11 +165,11 @@ def the_sandbox_of_the_unit_is_enough():
             with open(f"/proc/{child}/status", encoding="ascii") as f:  # its own sandbox is on: exec.sandbox
                 assert re.search(r"(?m)^Seccomp:\t2$", f.read())
             os.kill(child, signal.SIGKILL)
-            a.until(lambda: a.total("tandem_executor_epoch") == 2, 20)
+            a.until(lambda: a.total("tandem_executor_epoch") == 2)
             a.wait_ready()
             assert a.complete("hello", 8) == want
             os.kill(pid, signal.SIGTERM)
-            assert a.process.wait(30) == 0, a.log()
+            assert a.process.wait(PATIENCE) == 0, a.log()
             calls = a.calls()
         assert len(calls) > 40, calls
         print(f"{len(calls)} system calls with {caps}: not in the unit's filter: "

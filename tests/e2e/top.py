@@ -20,7 +20,7 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 sys.path.append("/usr/lib/python3/dist-packages")
-from appliance import Appliance  # noqa: E402
+from appliance import PATIENCE, Appliance  # noqa: E402
 
 try:
     import pyte
@@ -64,7 +64,7 @@ class Terminal:
     def text(self):
         return "\n".join(self.screen.display)
 
-    def until(self, word, seconds=10):
+    def until(self, word, seconds=PATIENCE):
         end = time.monotonic() + seconds
         while word not in self.text():
             assert time.monotonic() < end, f"no {word!r} in\n{self.text()}"
@@ -76,7 +76,7 @@ class Terminal:
     def end(self):
         self.press("q")
         self.read(1)
-        assert self.process.wait(5) == 0
+        assert self.process.wait(PATIENCE) == 0
         os.close(self.master)
 
     def svg(self):
@@ -197,7 +197,7 @@ def main():
         for thread in threads:
             thread.join()
         a.process.send_signal(signal.SIGTERM)
-        a.process.wait(15)
+        a.process.wait(PATIENCE)
         t.until("no answer")
         t.end()
         r = subprocess.run([os.path.join(a.bin, "tandemctl"), "top"], stdin=subprocess.DEVNULL,

@@ -23,7 +23,7 @@ import urllib.parse
 import urllib.request
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from appliance import Appliance  # noqa: E402
+from appliance import PATIENCE, Appliance  # noqa: E402
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BUNDLE = os.path.join(ROOT, "deploy/monitoring/prometheus")
@@ -79,7 +79,7 @@ class Alertmanager:
 
     def __exit__(self, *_):
         self.process.terminate()
-        self.process.wait(20)
+        self.process.wait(PATIENCE)
         self.server.shutdown()
         self.dir.cleanup()
 
@@ -104,13 +104,13 @@ class Prometheus:
 
     def __exit__(self, *_):
         self.process.terminate()
-        self.process.wait(20)
+        self.process.wait(PATIENCE)
         self.dir.cleanup()
 
     def ask(self, path, **query):
         url = f"{URL}/api/v1/{path}?{urllib.parse.urlencode(query)}"
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(url, timeout=10) as r:
+        with opener.open(url, timeout=PATIENCE) as r:
             return json.loads(r.read())["data"]
 
     def value(self, expr):
@@ -123,7 +123,7 @@ class Prometheus:
         return any(a["labels"]["alertname"] == name and a["state"] == "firing"
                    for a in self.ask("alerts")["alerts"])
 
-    def until(self, what, seconds=60):
+    def until(self, what, seconds=PATIENCE):
         end = time.monotonic() + seconds
         while True:
             try:

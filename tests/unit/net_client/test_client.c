@@ -208,10 +208,11 @@ static void closed_port_is_told_quickly(void **state) {
     tdm_client_t *c = NULL;
     tdm_client_config_t cfg = config(TDM_CLIENT_VERIFY_INSECURE);
     cfg.port = 9; /* discard: nothing listens */
+    cfg.connect_timeout_ns = 60 * TDM_NS_PER_S;
     int64_t begin_ns = tdm_clock_now_ns();
     assert_int_equal(tdm_client_connect(&cfg, &c, &err), TDM_ERR_CLOSED);
     assert_non_null(strstr(err.text, "nothing listens"));
-    assert_true(tdm_clock_now_ns() - begin_ns < 2 * TDM_NS_PER_S);
+    assert_true(tdm_clock_now_ns() - begin_ns < cfg.connect_timeout_ns / 2); /* not by waiting */
 }
 
 static void second_address_is_tried(void **state) {

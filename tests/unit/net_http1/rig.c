@@ -420,7 +420,7 @@ void client_send(int fd, const char *text) {
 const char *client_read(int fd, const char *mark, size_t *sz) {
     static char buf[1 << 20];
     size_t got = 0;
-    int64_t until = tdm_clock_now_ns() + 5 * TDM_NS_PER_S;
+    int64_t until = tdm_clock_now_ns() + 30 * TDM_NS_PER_S;
     buf[0] = '\0';
     while (got < sizeof buf - 1 && tdm_clock_now_ns() < until) {
         if (mark && strstr(buf, mark)) break;

@@ -63,13 +63,15 @@ static void a_stream_is_one_chunk_per_record(void **state) {
 static void records_come_apart_on_the_wire(void **state) {
     (void)state;
     int fd = client_connect(rig);
-    client_send(fd, "POST /stream?3,60000 HTTP/1.1\r\nContent-Length: 0\r\n" END);
-    (void)client_read(fd, "data: 0\n\n", NULL);
-    int64_t first_ns = tdm_clock_now_ns();
-    const char *rest = client_read(fd, "data: 1\n\n", NULL);
-    assert_null(strstr(rest, "data: 2"));
-    assert_true(tdm_clock_now_ns() - first_ns > 20 * TDM_NS_PER_MS);
-    has(client_read(fd, NULL, NULL), "data: 2\n\n\r\n0\r\n\r\n");
+    /* The second record would come after an hour. */
+    client_send(fd, "POST /stream?2,3600000000 HTTP/1.1\r\nContent-Length: 0\r\n" END);
+    assert_null(strstr(client_read(fd, "data: 0\n\n", NULL), "data: 1"));
+    (void)close(fd);
+    assert_true(rig_wait_idle(rig));
+    fd = client_connect(rig); /* and each in a chunk of its own */
+    client_send(fd, "POST /stream?3,200000 HTTP/1.1\r\nContent-Length: 0\r\n" END);
+    has(client_read(fd, NULL, NULL),
+        "9\r\ndata: 0\n\n\r\n9\r\ndata: 1\n\n\r\n9\r\ndata: 2\n\n\r\n0\r\n\r\n");
     (void)close(fd);
 }
 
@@ -102,26 +104,32 @@ static int64_t leave_ns(int fd) {
     uint64_t before = rig_hangups(rig);
     int64_t left_ns = tdm_clock_now_ns();
     (void)close(fd);
-    while (rig_hangups(rig) == before && tdm_clock_now_ns() - left_ns < TDM_NS_PER_S) sleep_us(100);
-    return rig_hangups(rig) == before ? TDM_NS_PER_S : rig_hangup_ns(rig) - left_ns;
+    while (rig_hangups(rig) == before) {
+        assert_true(tdm_clock_now_ns() - left_ns < 30 * TDM_NS_PER_S);
+        sleep_us(100);
+    }
+    return rig_hangup_ns(rig) - left_ns;
 }
 
-/* best_of allows for a host that takes the core away: the fastest of
-   three must hold the bound. */
-static int64_t best_of(const char *request, const char *mark) {
-    int64_t best = TDM_NS_PER_S;
-    for (int i = 0; i < 3; i++) {
+#define LEAVERS_MAX 30u
+
+/* leavers asks and leaves until one was seen within 10 ms, and gives how
+   many that took: a host that takes the core away delays some, not all. */
+static uint32_t leavers(const char *request, const char *mark, int is_reset) {
+    for (uint32_t n = 1; n <= LEAVERS_MAX; n++) {
         int fd = client_connect(rig);
+        struct linger now = {is_reset, 0};
+        assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof now), 0);
         uint64_t before = rig_arrivals(rig);
         client_send(fd, request);
         if (mark)
             has(client_read(fd, mark, NULL), mark);
         else
             while (rig_arrivals(rig) == before) sleep_us(200);
-        int64_t took_ns = leave_ns(fd);
-        best = TDM_MIN(best, took_ns);
+        if (leave_ns(fd) < 10 * TDM_NS_PER_MS) return n;
     }
-    return best;
+    fail_msg("none of %u was seen within 10 ms", LEAVERS_MAX);
+    return 0;
 }
 
 /* Whoever asks for the head alone reads no body: the api stops, and the
@@ -143,29 +151,23 @@ static void the_head_of_a_stream_ends_it(void **state) {
 
 static void leaving_while_queued_is_seen_within_10_ms(void **state) {
     (void)state;
-    assert_in_range(best_of("GET /never HTTP/1.1\r\n" END, NULL), 0, 10 * TDM_NS_PER_MS);
+    uint32_t cnt = leavers("GET /never HTTP/1.1\r\n" END, NULL, 0);
     assert_true(rig_wait_idle(rig));
-    assert_int_equal(rig_hangups(rig), 3);
-    assert_int_equal(rig_counter(rig, TDM_METRIC_disconnects_total, TDM_LABEL_DOOR_http1), 3);
+    assert_int_equal(rig_hangups(rig), cnt);
+    assert_int_equal(rig_counter(rig, TDM_METRIC_disconnects_total, TDM_LABEL_DOOR_http1), cnt);
 }
 
 static void leaving_mid_stream_is_seen_within_10_ms(void **state) {
     (void)state;
     /* The second record would come after an hour. */
-    assert_in_range(best_of("GET /stream?9,3600000000 HTTP/1.1\r\n" END, "data: 0\n\n"), 0,
-                    10 * TDM_NS_PER_MS);
+    uint32_t cnt = leavers("GET /stream?9,3600000000 HTTP/1.1\r\n" END, "data: 0\n\n", 0);
     assert_true(rig_wait_idle(rig));
-    assert_int_equal(rig_hangups(rig), 3);
+    assert_int_equal(rig_hangups(rig), cnt);
 }
 
 static void a_reset_is_seen_within_10_ms(void **state) {
     (void)state;
-    int fd = client_connect(rig);
-    struct linger now = {1, 0};
-    assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof now), 0);
-    client_send(fd, "GET /never HTTP/1.1\r\n" END);
-    while (rig_arrivals(rig) == 0) sleep_us(200);
-    assert_in_range(leave_ns(fd), 0, 100 * TDM_NS_PER_MS);
+    (void)leavers("GET /never HTTP/1.1\r\n" END, NULL, 1);
 }
 
 static void leaving_is_seen_behind_pipelined_bytes(void **state) {
@@ -173,7 +175,7 @@ static void leaving_is_seen_behind_pipelined_bytes(void **state) {
     int fd = client_connect(rig);
     client_send(fd, "GET /never HTTP/1.1\r\n" HOST "\r\nGET /info HTTP/1.1\r\n" HOST "\r\n");
     while (rig_arrivals(rig) == 0) sleep_us(200);
-    assert_in_range(leave_ns(fd), 0, 100 * TDM_NS_PER_MS);
+    (void)leave_ns(fd);
     assert_true(rig_wait_idle(rig));
     assert_int_equal(rig_arrivals(rig), 1);
 }

@@ -99,11 +99,11 @@ static int close_all(void **state) {
 }
 
 /* ping sends one echo request and serves the port until the answer came
-   or two seconds passed. */
+   or half a minute passed. */
 static int ping(int fd, const struct sockaddr *to, socklen_t to_sz, const uint8_t *request,
                 size_t sz, uint8_t want_type, size_t skip) {
     assert_int_equal(sendto(fd, request, sz, 0, to, to_sz), (ssize_t)sz);
-    int64_t end = tdm_clock_now_ns() + 2 * TDM_NS_PER_S;
+    int64_t end = tdm_clock_now_ns() + 30 * TDM_NS_PER_S;
     while (tdm_clock_now_ns() < end) {
         uint8_t answer[512];
         turn();
@@ -163,11 +163,11 @@ static void interrupt_descriptor_tells_of_frames(void **state) {
     close(s);
     struct pollfd p = {.fd = fd, .events = POLLIN};
     int rc;
-    do rc = poll(&p, 1, 2000);
+    do rc = poll(&p, 1, 30000);
     while (rc < 0 && errno == EINTR);
     assert_int_equal(rc, 1);
     uint64_t before = tdm_link_counters(link_under_test)->datagrams;
-    end = tdm_clock_now_ns() + TDM_NS_PER_S;
+    end = tdm_clock_now_ns() + 30 * TDM_NS_PER_S;
     while (tdm_link_counters(link_under_test)->datagrams == before && tdm_clock_now_ns() < end)
         turn();
     assert_int_equal(tdm_link_counters(link_under_test)->datagrams, before + 1);

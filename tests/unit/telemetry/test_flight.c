@@ -160,18 +160,21 @@ static void what_a_killed_writer_left_is_whole(void **state) {
         (void)write_until_stopped(&ring);
         _exit(0);
     }
-    struct stat info;
-    for (int i = 0; i < 500 && (stat(path, &info) != 0 || info.st_size == 0); i++)
+    tdm_flight_file_t f;
+    uint64_t newest = 0, there_cnt = 0;
+    for (int i = 0; i < 6000 && newest <= big.iteration_cnt; i++) { /* once round the ring */
         (void)usleep(10000);
-    (void)usleep(100000);
+        if (tdm_flight_open(&f, path, "1.2.3", &err) != TDM_OK) continue;
+        newest = tdm_flight_newest(f.mem, 0);
+        tdm_flight_close(&f);
+    }
     assert_int_equal(kill(child, SIGKILL), 0);
     int status;
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_true(WIFSIGNALED(status));
-    tdm_flight_file_t f;
     assert_int_equal(tdm_flight_open(&f, path, "1.2.3", &err), TDM_OK);
-    uint64_t newest = tdm_flight_newest(f.mem, 0), there_cnt = 0;
-    assert_true(newest > 10);
+    newest = tdm_flight_newest(f.mem, 0);
+    assert_true(newest > big.iteration_cnt);
     for (uint64_t n = tdm_flight_oldest(f.mem, 0); n < newest; n++) {
         tdm_flight_iteration_t r;
         if (!tdm_flight_get(f.mem, 0, n, &r)) continue;

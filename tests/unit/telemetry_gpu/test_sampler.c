@@ -298,7 +298,7 @@ static void the_thread_looks_and_stops_with_a_last_look(void **state) {
     now_ns = tdm_clock_now_ns();
     open_sampler(WHOLE);
     assert_int_equal(tdm_sampler_start(&sampler, &err), TDM_OK);
-    for (int i = 0; i < 400 && tdm_load_relaxed(&board.look_ns) == (uint64_t)now_ns; i++)
+    for (int i = 0; i < 6000 && tdm_load_relaxed(&board.look_ns) == (uint64_t)now_ns; i++)
         (void)nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
     assert_true(tdm_load_relaxed(&board.look_ns) > (uint64_t)now_ns);
     fake->xid[0] = 43; /* what killed the executor */
