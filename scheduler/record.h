@@ -37,6 +37,8 @@ typedef struct tdm_sched_record {
     uint32_t waiting_cnt;
     uint32_t running_cnt;
     uint32_t page_free_cnt;
+    int64_t idle_ns;      /* of the device before it, which had this plan by then; -1: it had not,
+                             or nothing ran before */
     uint32_t discard_cnt; /* samples whose sequence had ended meanwhile */
     uint32_t is_forced;   /* 1: prefill went over the limit to make progress */
     uint32_t is_lost;     /* 1: the executor ended first */

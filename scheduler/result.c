@@ -157,6 +157,7 @@ static void learn_cap(tdm_sched_t *s, tdm_flight_t *f, const tdm_result_t *r) {
     int64_t actual_ns = f->record.actual_ns;
     int is_joined = s->end_ns != 0 && r->start_ns >= s->end_ns;
     int64_t host_ns = is_joined ? r->start_ns - s->end_ns : -1;
+    f->record.idle_ns = is_joined && f->record.planned_ns < s->end_ns ? (int64_t)r->idle_ns : -1;
     s->end_ns = r->end_ns;
     judge_gaps(s, f, actual_ns + TDM_MAX(host_ns, 0), r->end_ns);
     tdm_cap_sample_t x = {.predicted_ns = (double)f->record.predicted_ns,

@@ -43,6 +43,8 @@ typedef struct tdm_result {
     int64_t end_ns;
     int64_t attention_ns; /* of it in attention, wall time */
     int64_t sample_ns;    /* of it in sampling; 0: not told, as by a device with a queue */
+    uint64_t idle_ns;     /* the device's own time from the end of the iteration before to the
+                             first work of this; 0: none before */
     uint64_t vcta_planned[TDM_KIND_CNT];
     uint64_t vcta_executed[TDM_KIND_CNT];
     uint64_t vcta_ns[TDM_KIND_CNT]; /* SM-time inside items, by kind */

@@ -109,6 +109,7 @@ typedef struct tdm_cuda {
     uint64_t read;                /* of them, whose mail was read */
     uint32_t box;                 /* of the last one sent */
     uint32_t read_box;            /* and of the last one read */
+    uint64_t end_ns;              /* the device's clock at the end of that */
     int64_t ask_ns;               /* when the device is asked how it is */
     cuda_sent_t sent[TDM_BACKEND_DEPTH_MAX]; /* by box */
     tdm_engine_t *engine;

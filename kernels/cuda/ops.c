@@ -448,6 +448,8 @@ static tdm_status_t op_finish(void *ctx, const tdm_engine_iter_t *it, tdm_sample
         out[i] = (tdm_sample_out_t){.token = d->token, .flags = d->flags, .logprob = d->logprob};
     }
     tdm_stages_read(&c->stages[it->turn], stats->stage_ns);
+    if (c->end_ns) stats->idle_ns = c->mail[it->turn].start_ns - c->end_ns;
+    c->end_ns = c->mail[it->turn].end_ns;
     judge(c, it, stats);
     if (c->sent[it->turn].is_fresh) stats->slot_cnt = c->fresh_max;
     return TDM_OK;

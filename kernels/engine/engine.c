@@ -31,8 +31,10 @@ struct tdm_engine {
     turn_t turn[TDM_BACKEND_DEPTH_MAX];
     uint64_t started; /* iterations, as their turns go round */
     uint64_t finished;
-    int64_t end_ns;                                /* of the last one finished */
-    uint64_t computed TDM_ALIGNED(TDM_CACHE_LINE); /* by whoever computes */
+    int64_t end_ns; /* of the last one finished */
+    /* whoever computes */
+    uint64_t computed TDM_ALIGNED(TDM_CACHE_LINE);
+    int64_t computed_ns; /* the end of the last one */
 };
 
 typedef struct layout {
@@ -236,6 +238,7 @@ static void enter(const tdm_engine_t *e, turn_t *t) {
 void tdm_engine_compute(tdm_engine_t *e) {
     const tdm_engine_ops_t *ops = e->config.ops;
     turn_t *t = turn_of(e, e->computed++);
+    int64_t begin_ns = tdm_clock_now_ns();
     if (!t->is_idle) {
         if (!ops->finish) settle(e, t);
         walk(e, t);
@@ -245,7 +248,9 @@ void tdm_engine_compute(tdm_engine_t *e) {
         else
             enter(e, t); /* at once: the next iteration runs on them */
     }
-    if (e->config.depth > 1) t->end_ns = tdm_clock_now_ns();
+    if (ops->finish) return; /* what is queued takes no time here */
+    if (e->computed_ns) t->stats.idle_ns = (uint64_t)(begin_ns - e->computed_ns);
+    t->end_ns = e->computed_ns = tdm_clock_now_ns();
 }
 
 /* --- finish: the host's work after the device's ------------------------- */
@@ -289,6 +294,7 @@ static void fill(tdm_result_t *r, const tdm_attn_stats_t *s) {
     r->sm_clock_khz = s->sm_clock_khz;
     if (s->slot_cnt) r->slot_cnt = s->slot_cnt;
     memcpy(r->stage_ns, s->stage_ns, sizeof r->stage_ns);
+    r->idle_ns = s->idle_ns;
     r->tile_row = (uint16_t)s->tile_row;
     r->tile_key = (uint16_t)s->tile_key;
 }

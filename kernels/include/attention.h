@@ -209,6 +209,7 @@ typedef struct tdm_attn_stats {
     uint32_t sm_clock_khz;            /* of the last launch: cycles over time inside items */
     uint32_t slot_cnt;                /* CTAs of a launch */
     uint64_t stage_ns[TDM_STAGE_CNT]; /* of an iteration that was timed */
+    uint64_t idle_ns;                 /* of the device before it (appliance/abi/result.h) */
 } tdm_attn_stats_t;
 
 TDM_END_DECLS

@@ -101,6 +101,7 @@ static void count_ran(tdm_block_t *b, const tdm_sched_record_t *record) {
     TDM_PROBE3(iter_end, record->iteration, record->ran, record->actual_ns);
     tdm_count(b, TDM_METRIC_iterations_total, record->ran, 1);
     tdm_observe_ns(b, TDM_METRIC_iteration_seconds, record->ran, record->actual_ns);
+    if (record->idle_ns >= 0) tdm_observe_ns(b, TDM_METRIC_device_idle_seconds, 0, record->idle_ns);
     tdm_observe(b, TDM_METRIC_prediction_ratio, 0,
                 ratio_ppm((double)record->actual_ns, (double)record->predicted_ns));
     if (record->prefill_cnt + record->decode_cnt > 0)

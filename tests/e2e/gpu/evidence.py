@@ -96,6 +96,7 @@ def parts():
         Part("deep", 240, [num, "llama-ref", "{scratch}/deep", "32", "128256"],
              [num, "llama", "{scratch}/deep"]),
         *own[2:],
+        Part("speed_ahead", 100, [num, "speed", "llama-3-8b", "ahead"]),
         Part("speed_fixed", 120, [num, "speed", "llama-3-8b", "fixed"]),
         Part("layer", 150, [*py, f"{tests}/layer.py", num]),
     ]

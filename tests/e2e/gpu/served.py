@@ -103,6 +103,8 @@ def growth(before, after):
                          grown(before, after, "tandem_vcta_total")),
         "iteration_us": {"p50": us(quantile(before, after, "tandem_iteration_seconds", .5)),
                          "p99": us(quantile(before, after, "tandem_iteration_seconds", .99))},
+        "device_idle_us": {"p50": us(quantile(before, after, "tandem_device_idle_seconds", .5)),
+                           "p99": us(quantile(before, after, "tandem_device_idle_seconds", .99))},
         "wire_us": {"p50": us(quantile(before, after, "tandem_wire_seconds", .5)),
                     "p99": us(quantile(before, after, "tandem_wire_seconds", .99)),
                     "p999": us(quantile(before, after, "tandem_wire_seconds", .999)),

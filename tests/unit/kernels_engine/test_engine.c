@@ -240,6 +240,61 @@ static int setup_own(void **state) {
     return 0;
 }
 
+/* --- two under way --------------------------------------------------- */
+
+static tdm_plan_t plans[2];
+static tdm_result_t results[2];
+static int32_t seen[8]; /* tokens of the rows as the device got them */
+
+static void seen_embed(void *ctx, const tdm_engine_iter_t *it) {
+    fake_embed(ctx, it);
+    for (uint32_t i = 0; i < it->row_cnt; i++) seen[i] = it->row[i].token;
+}
+
+static int setup_two(void **state, const tdm_engine_ops_t *with) {
+    static tdm_engine_ops_t two_ops;
+    if (with == &ops ? setup(state) : setup_own(state)) return -1;
+    free(engine);
+    two_ops = *with;
+    two_ops.embed = seen_embed;
+    tdm_engine_config_t config = {
+        .slots = {.seq_max = 6,
+                  .token_max = 100,
+                  .context_max = 128,
+                  .kv_page_cnt = 10,
+                  .vocab = VOCAB,
+                  .variant_cnt = 1},
+        .worklist = {.nhead_q = 4,
+                     .kv = {.page_cnt = 10, .nhead_kv = 2, .head_dim = 64, .dtype = TDM_KV_F32},
+                     .sm_cnt = 2,
+                     .seq_max = 6,
+                     .token_max = 100,
+                     .context_max = 128},
+        .layer_cnt = 1,
+        .logits_max = LOGITS,
+        .depth = 2,
+        .ops = &two_ops,
+        .ctx = &answer};
+    tdm_error_t err = {0};
+    if (tdm_worklist_config_check(&config.worklist, &err) != TDM_OK) return -1;
+    uint64_t sz = tdm_engine_footprint(&config);
+    void *mem = aligned_alloc(TDM_CACHE_LINE, sz);
+    if (!mem) return -1;
+    memset(mem, 0, sz);
+    engine = tdm_engine_init(mem, &config);
+    memset(plans, 0, sizeof plans);
+    memset(seen, 0, sizeof seen);
+    return 0;
+}
+
+static int setup_two_host(void **state) {
+    return setup_two(state, &ops);
+}
+
+static int setup_two_queue(void **state) {
+    return setup_two(state, &own_ops);
+}
+
 static int teardown(void **state) {
     (void)state;
     free(engine);
@@ -492,8 +547,77 @@ static void a_failed_device_has_no_result(void **state) {
     assert_string_equal(err.text, "broken for the test");
 }
 
+/* start_two begins a prompt in slot 0 and a decode of the token that it
+   will yield. */
+static void start_two(void) {
+    tdm_error_t err = {0};
+    tdm_plan_t *kept = plan;
+    plan = &plans[0];
+    plan->iteration = 1;
+    plan->route = TDM_ROUTE_PREFILL_ONLY;
+    add_open(0, 3, 2);
+    add_slice(0, 0, 2, 1);
+    assert_int_equal(tdm_engine_start(engine, plan, &results[0], &err), TDM_OK);
+    plan = &plans[1];
+    plan->iteration = 2;
+    plan->route = TDM_ROUTE_DECODE_ONLY;
+    add_decode(0, 2);
+    assert_int_equal(tdm_engine_start(engine, plan, &results[1], &err), TDM_OK);
+    plan = kept;
+}
+
+static void a_decode_runs_on_a_token_that_was_not_drawn_when_it_began(void **state) {
+    (void)state;
+    tdm_error_t err = {0};
+    start_two();
+    tdm_engine_compute(engine); /* draws 10 */
+    tdm_engine_compute(engine);
+    assert_int_equal(seen[0], 10);
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_int_equal(tdm_engine_finish(engine, &err), TDM_OK);
+        assert_int_equal(results[i].iteration, i + 1);
+        assert_int_equal(results[i].sample_cnt, 1);
+        assert_int_equal(results[i].sample[0].pos, 2 + i);
+        assert_int_equal(results[i].sample[0].token, 10 + (int32_t)i);
+    }
+    assert_true(results[1].start_ns >= results[0].end_ns);
+    assert_true(results[0].idle_ns == 0 && results[1].idle_ns > 0);
+}
+
+static void a_nan_is_one_for_what_runs_on_it(void **state) {
+    (void)state;
+    tdm_error_t err = {0};
+    start_two();
+    is_nan = 1;
+    tdm_engine_compute(engine);
+    is_nan = 0;
+    tdm_engine_compute(engine);
+    assert_int_equal(seen[0], 0); /* any token that there is */
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_int_equal(tdm_engine_finish(engine, &err), TDM_OK);
+        assert_int_equal(results[i].sample[0].token, -1);
+        assert_int_equal(results[i].sample[0].flags, TDM_SAMPLE_NAN);
+    }
+}
+
+/* A device with a queue puts the token in itself. */
+static void a_queue_is_told_which_rows_have_no_token(void **state) {
+    (void)state;
+    row_cnt = 0;
+    tdm_error_t err = {0};
+    plan->iteration = 1;
+    start_two();
+    assert_int_equal(row[0].token, TDM_ROW_DRAWN);
+    assert_int_equal(row[0].pos, 2);
+    assert_int_equal(tdm_engine_finish(engine, &err), TDM_OK);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+#define TWO(f, how) cmocka_unit_test_setup_teardown(f, how, teardown)
+        TWO(a_decode_runs_on_a_token_that_was_not_drawn_when_it_began, setup_two_host),
+        TWO(a_nan_is_one_for_what_runs_on_it, setup_two_host),
+        TWO(a_queue_is_told_which_rows_have_no_token, setup_two_queue),
 #define OWN(f) cmocka_unit_test_setup_teardown(f, setup_own, teardown)
         OWN(a_device_may_plan_for_itself),
         OWN(a_replay_leaves_the_walk_out),

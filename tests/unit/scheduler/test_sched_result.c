@@ -237,6 +237,28 @@ static void the_last_records_are_kept(void **state) {
     assert_true(record.actual_ns == TDM_NS_PER_MS);
 }
 
+static void idle_for_a_while(tdm_result_t *r) {
+    r->idle_ns = 700;
+}
+
+/* Of four plans the first follows nothing, the second lies at the executor
+   when the first ends, the third is made after that. */
+static void idle_time_is_of_plans_that_were_there_in_time(void **state) {
+    (void)state;
+    static const int64_t want[] = {-1, 700, -1, 700};
+    world_ask_t a = {.output_max = 40};
+    world_submit(&w, &a);
+    for (size_t i = 0; i < TDM_COUNT_OF(want); i++) {
+        tdm_sched_record_t record = {.idle_ns = 0};
+        if (i % 2 == 0) w.now_ns += 5 * TDM_NS_PER_MS;
+        if (i % 2 == 0) assert_int_equal(world_plan(&w), 2);
+        assert_int_equal(deliver(idle_for_a_while), TDM_REASON_NONE);
+        w.now_ns += TDM_NS_PER_MS;
+        assert_int_equal(tdm_sched_record_pop(w.sched, &record), 1);
+        assert_int_equal(record.idle_ns, want[i]);
+    }
+}
+
 int main(void) {
 #define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
     const struct CMUnitTest tests[] = {
@@ -250,6 +272,7 @@ int main(void) {
         CASE(an_undamaged_result_passes_the_same_road),
         CASE(lesser_oddities_are_counted_and_survived),
         CASE(a_result_nobody_waits_for_is_a_protocol_fault),
+        CASE(idle_time_is_of_plans_that_were_there_in_time),
         CASE(the_last_records_are_kept),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
