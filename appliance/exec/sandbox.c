@@ -18,6 +18,7 @@
 
 #define LIBRARY_MAX 32u   /* folders of LD_LIBRARY_PATH */
 #define ENTRY_MAX   4096u /* files of a model's folder */
+#define NODE_MAX    4096u /* names in /dev */
 
 /* --- files ----------------------------------------------------------------- */
 
@@ -78,13 +79,35 @@ static int allow_libraries(int rules) {
     return is_good;
 }
 
-static int allow_all(int rules, const char *model) {
+/* The nodes of NVIDIA's driver, as many as there are GPUs. */
+static int allow_gpus(int rules) {
+    char path[PATH_MAX];
+    DIR *folder = opendir("/dev");
+    int is_good = 1;
+    uint32_t cnt = 0;
+    if (!folder) return 1;
+    for (const struct dirent *e = readdir(folder); is_good && e && cnt < NODE_MAX;
+         e = readdir(folder), cnt++) {
+        if (strncmp(e->d_name, "nvidia", 6) != 0) continue;
+        (void)snprintf(path, sizeof path, "/dev/%s", e->d_name);
+        is_good = allow(rules, path, READ_WRITE);
+    }
+    (void)closedir(folder);
+    return is_good;
+}
+
+static int allow_all(int rules, const char *model, int has_gpu) {
     static const char *const read_only[] = {"/usr",  "/lib", "/lib64",          "/opt",
                                             "/proc", "/sys", "/etc/ld.so.cache"};
+    static const char *const written[] = {"/proc/self", "/dev/null", "/dev/zero", "/dev/random",
+                                          "/dev/urandom"};
     char self[PATH_MAX];
-    int is_good = allow(rules, "/dev", READ_WRITE) && allow(rules, "/proc/self", READ_WRITE);
+    int is_good = allow(rules, "/dev", LANDLOCK_ACCESS_FS_READ_DIR);
+    for (size_t i = 0; is_good && i < TDM_COUNT_OF(written); i++)
+        is_good = allow(rules, written[i], READ_WRITE);
     for (size_t i = 0; is_good && i < TDM_COUNT_OF(read_only); i++)
         is_good = allow(rules, read_only[i], READ_FILE);
+    if (is_good && has_gpu) is_good = allow_gpus(rules);
     ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
     if (is_good && n > 0) {
         self[n] = 0;
@@ -95,13 +118,14 @@ static int allow_all(int rules, const char *model) {
     return is_good && allow_libraries(rules) && allow_model(rules, model);
 }
 
-static tdm_status_t close_files(const char *model, tdm_sandbox_t *out, tdm_error_t *err) {
+static tdm_status_t close_files(const char *model, int has_gpu, tdm_sandbox_t *out,
+                                tdm_error_t *err) {
     struct landlock_ruleset_attr attr = {.handled_access_fs = HANDLED};
     long version = syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
     if (version < 1) return TDM_OK; /* ENOSYS, EOPNOTSUPP, or a filter that does not know it */
     int rules = (int)syscall(SYS_landlock_create_ruleset, &attr, sizeof attr, 0);
-    int is_good =
-        rules >= 0 && allow_all(rules, model) && syscall(SYS_landlock_restrict_self, rules, 0) == 0;
+    int is_good = rules >= 0 && allow_all(rules, model, has_gpu) &&
+                  syscall(SYS_landlock_restrict_self, rules, 0) == 0;
     tdm_status_t st =
         is_good ? TDM_OK : tdm_error_set(err, TDM_ERR_IO, "Landlock: %s", strerror(errno));
     if (rules >= 0) (void)close(rules);
@@ -113,8 +137,7 @@ static tdm_status_t close_files(const char *model, tdm_sandbox_t *out, tdm_error
 
 /* Names, for libseccomp knows which of them an architecture has. */
 static const char *const refused[] = {
-    /* the net, and other processes' sockets */
-    "socket",
+    /* the net, and other processes' sockets; socket itself is below */
     "connect",
     "bind",
     "listen",
@@ -220,10 +243,11 @@ static tdm_status_t close_calls(tdm_sandbox_t *out, tdm_error_t *err) {
     return TDM_OK;
 }
 
-tdm_status_t tdm_sandbox_enter(const char *model, tdm_sandbox_t *out, tdm_error_t *err) {
+tdm_status_t tdm_sandbox_enter(const char *model, int has_gpu, tdm_sandbox_t *out,
+                               tdm_error_t *err) {
     *out = (tdm_sandbox_t){0};
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
         return tdm_error_set(err, TDM_ERR_IO, "no_new_privs: %s", strerror(errno));
-    tdm_status_t st = close_files(model, out, err);
+    tdm_status_t st = close_files(model, has_gpu, out, err);
     return st == TDM_OK ? close_calls(out, err) : st;
 }

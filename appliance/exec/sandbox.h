@@ -8,14 +8,31 @@
 
      files      Landlock: what programs and drivers are made of (/usr, /opt,
                 /proc, /sys, the folders of LD_LIBRARY_PATH, the program's
-                own) and the model can be read; /dev and /proc/self written.
+                own) and the model can be read; /proc/self and the nodes of
+                /dev that give nothing, zeros and random bytes written.
                 Nothing else is there: not the keys, not the TLS key, not
-                the audit, not another's home.  It also keeps this process
-                from looking into any outside it (ptrace, /proc/PID/mem).
+                the audit, not the flight recorder, not another's home, not
+                the NIC.  It also keeps this process from looking into any
+                outside it (ptrace, /proc/PID/mem).
      calls      seccomp: no socket of the net, no way to another's socket,
-                no program, no signal to another process, no mount, namespace, key ring, tracing,
-   io_uring or kernel part.  They fail with EPERM, which a driver that tries one without need can
-   bear.
+                no program, no signal to another process, no mount,
+                namespace, key ring, tracing, io_uring or kernel part.  They
+                fail with EPERM, which a driver that tries one without need
+                can bear.
+
+   With a GPU the nodes /dev/nvidia* that are there at entry are written as
+   well: nvidiactl, the GPUs, nvidia-uvm and -uvm-tools, nvidia-modeset and
+   the folders of capabilities.  What CUDA's driver asks beyond device nodes
+   lies below /proc, /sys and /usr (NVIDIA's Container Device Interface
+   names nodes and libraries, snapd's interface opengl what is read; gVisor's
+   nvproxy the nodes that compute needs).  What it does without, there:
+   nvidia-modprobe (nodes must exist: nvidia-persistenced or the image's
+   tandem-gpu.service), MPS, the daemons' sockets, memory shared by CUDA IPC,
+   a cache of compiled code below $HOME.
+
+   It is entered before the driver is loaded and not after cuInit: Landlock
+   holds the thread that asks and those that it starts later, and a driver's
+   own threads are there after cuInit.
 
    Both hold for all threads started later and cannot be undone.  They come
    on top of the unit's own sandbox, and hold as well where tandemd was
@@ -31,10 +48,11 @@ typedef struct tdm_sandbox {
 } tdm_sandbox_t;
 
 /* tdm_sandbox_enter: model is a path as tdm_model_open takes it, which need
-   not exist.  One thread only, before the model is opened.  An error means
-   that the kernel took a part and not the whole: end the process.  What the
-   kernel does not have at all is no error and is 0 in out. */
-TDM_MUST_USE tdm_status_t tdm_sandbox_enter(const char *model, tdm_sandbox_t *out,
+   not exist; has_gpu: CUDA's driver is to work inside.  One thread only,
+   before the model is opened and the driver loaded.  An error means that the
+   kernel took a part and not the whole: end the process.  What the kernel
+   does not have at all is no error and is 0 in out. */
+TDM_MUST_USE tdm_status_t tdm_sandbox_enter(const char *model, int has_gpu, tdm_sandbox_t *out,
                                             tdm_error_t *err);
 
 #endif /* TDM_EXEC_SANDBOX_H */

@@ -133,9 +133,10 @@ static tdm_status_t make_cpu(tdm_channel_t *c, const tdm_exec_spec_t *spec, tdm_
 
 /* enter_sandbox: what a kernel lacks is a warning, what it half does is not
    lived with. */
-static tdm_status_t enter_sandbox(const char *model, tdm_error_t *err) {
+static tdm_status_t enter_sandbox(const tdm_exec_spec_t *spec, tdm_error_t *err) {
     tdm_sandbox_t sandbox;
-    tdm_status_t st = tdm_sandbox_enter(model, &sandbox, err);
+    tdm_status_t st =
+        tdm_sandbox_enter(spec->model, spec->backend == TDM_EXEC_BACKEND_CUDA, &sandbox, err);
     if (st == TDM_OK && !(sandbox.is_files && sandbox.is_calls))
         tdm_log(TDM_LOG_WARN, "exec", "the executor's sandbox lacks %s: this kernel has it not",
                 sandbox.is_files   ? "seccomp"
@@ -149,7 +150,7 @@ static int serve(tdm_channel_t *c) {
     tdm_model_t *model = NULL; /* of the CPU, whose backend borrows the weights */
     tdm_backend_t *backend = NULL;
     tdm_exec_spec_t spec = c->head->spec;
-    if (spec.is_sandboxed && enter_sandbox(spec.model, &err) != TDM_OK) {
+    if (spec.is_sandboxed && enter_sandbox(&spec, &err) != TDM_OK) {
         tdm_worker_fail(c, &err);
         return 1;
     }

@@ -82,6 +82,7 @@ def parts():
              [*watched, "--lives", "2" if ARGS.rehearse else "6", "--seconds",
               "1" if ARGS.rehearse else "4", "--streams", streams, "--json", "{out}/lives.json",
               *settings("port.kind=none")]),
+        Part("sandbox", 60, [*py, f"{tests}/sandbox.py", f"{b}/bin", *settings("port.kind=none", *fixed)]),
         Part("soak", soak_s + (90 if ARGS.rehearse else 110),
              [*served, "--parts", "soak", "--seconds", str(soak_s), *settings(*fixed)]),
     ]

@@ -2,13 +2,18 @@
 /* Goal: behind tdm_sandbox_enter there is no socket, no program, no signal
    to another, no file but the model's and the system's own; and what an
    executor lives on still works.
+   Goal: with a GPU its driver works inside as well, and has no node but its
+   own.
    Method: a child enters and tries; its exit status is the number of the
-   first thing that was not as wanted. */
+   first thing that was not as wanted.  The driver is played (fake_cuda.c), in
+   a mount namespace whose /dev has its nodes as files. */
 #include "appliance/exec/sandbox.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -17,6 +22,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -26,6 +32,7 @@
 /* cmocka wants the first two above */
 #include <cmocka.h>
 
+static int has_gpu;
 static char folder[64], model[96], secret[96], elsewhere[96];
 
 static void put(const char *path) {
@@ -54,6 +61,7 @@ static int setup(void **state) {
 
 static int teardown(void **state) {
     (void)state;
+    has_gpu = 0;
     char command[128];
     (void)snprintf(command, sizeof command, "rm -rf '%s'", folder);
     return system(command);
@@ -61,12 +69,55 @@ static int teardown(void **state) {
 
 static tdm_sandbox_t in_force;
 
+/* write_text: 0 where the file took it all. */
+static int write_text(const char *path, const char *text) {
+    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    if (fd < 0) return -1;
+    ssize_t n = write(fd, text, strlen(text));
+    (void)close(fd);
+    return n == (ssize_t)strlen(text) ? 0 : -1;
+}
+
+/* A /dev of this process's own, with the nodes of one GPU and others. */
+static int own_dev(void) {
+    static const char *const node[] = {"null",
+                                       "zero",
+                                       "random",
+                                       "urandom",
+                                       "nvidiactl",
+                                       "nvidia0",
+                                       "nvidia-uvm",
+                                       "nvidia-uvm-tools",
+                                       "nvidia-caps/nvidia-cap1",
+                                       "vfio/5",
+                                       "shm/tandem.flight"};
+    char path[64], map[64];
+    uid_t uid = getuid();
+    gid_t gid = getgid();
+    if (unshare(uid ? CLONE_NEWUSER | CLONE_NEWNS : CLONE_NEWNS) != 0) return -1;
+    (void)snprintf(map, sizeof map, "%u %u 1", uid, uid);
+    if (uid && write_text("/proc/self/uid_map", map) != 0) return -1;
+    (void)snprintf(map, sizeof map, "%u %u 1", gid, gid);
+    if (uid && write_text("/proc/self/setgroups", "deny") != 0) return -1;
+    if (uid && write_text("/proc/self/gid_map", map) != 0) return -1;
+    if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0) return -1;
+    if (mount("dev", "/dev", "tmpfs", 0, "mode=0755") != 0) return -1;
+    if (mkdir("/dev/nvidia-caps", 0755) || mkdir("/dev/vfio", 0755) || mkdir("/dev/shm", 0755))
+        return -1;
+    for (size_t i = 0; i < TDM_COUNT_OF(node); i++) {
+        (void)snprintf(path, sizeof path, "/dev/%s", node[i]);
+        if (write_text(path, "x") != 0 || truncate(path, 4096) != 0) return -1;
+    }
+    return setenv("LD_LIBRARY_PATH", FAKE_CUDA_DIR, 1) || setenv("HOME", folder, 1);
+}
+
 /* in_child runs what after entering; 0 is all well. */
 static int in_child(int (*what)(void)) {
     pid_t pid = fork();
     if (pid == 0) {
         tdm_error_t err = {0};
-        if (tdm_sandbox_enter(model, &in_force, &err) != TDM_OK) _exit(99);
+        if (has_gpu && own_dev() != 0) _exit(77);
+        if (tdm_sandbox_enter(model, has_gpu, &in_force, &err) != TDM_OK) _exit(99);
         if (!in_force.is_files || !in_force.is_calls) _exit(77);
         _exit(what());
     }
@@ -74,7 +125,8 @@ static int in_child(int (*what)(void)) {
     assert_true(pid > 0);
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_true(WIFEXITED(status));
-    if (WEXITSTATUS(status) == 77) skip(); /* a kernel without Landlock */
+    if (WEXITSTATUS(status) == 77)
+        skip(); /* a kernel without Landlock, or a host without namespaces */
     return WEXITSTATUS(status);
 }
 
@@ -93,6 +145,7 @@ static int try_calls(void) {
     if (!fails(socket(AF_INET, SOCK_STREAM, 0), EPERM)) return 1;
     struct sockaddr_un at = {.sun_family = AF_UNIX, .sun_path = "/tmp/none"};
     int local = socket(AF_UNIX, SOCK_STREAM, 0);
+    if (local < 0) return 9; /* it may be made, and finds nobody */
     if (!fails(connect(local, (struct sockaddr *)&at, sizeof at), EPERM)) return 2;
     if (!fails(socket(AF_NETLINK, SOCK_RAW, 0), EPERM)) return 8;
     if (!fails(execv("/usr/bin/true", argv), EPERM)) return 3;
@@ -118,6 +171,7 @@ static int try_files(void) {
     (void)snprintf(path, sizeof path, "/proc/%d/mem", (int)getppid());
     if (opens(path, O_RDONLY) == 0) return 8;
     if (unlink(secret) == 0) return 9;
+    if (opens("/dev/full", O_RDWR) == 0 || errno != EACCES) return 10; /* no node but those named */
     return 0;
 }
 
@@ -158,6 +212,35 @@ static void an_executor_can_work(void **state) {
     assert_int_equal(in_child(try_work), 0);
 }
 
+static int try_driver(void) {
+    void *driver = dlopen(FAKE_CUDA_DIR "/libcuda.so.1", RTLD_NOW);
+    int (*init)(unsigned) = NULL;
+    if (!driver) return 90;
+    *(void **)&init = dlsym(driver, "cuInit");
+    return init ? init(0) : 91;
+}
+
+static int try_other_nodes(void) {
+    if (opens("/dev/nvidiactl", O_RDWR) != 0) return 1;
+    if (opens("/dev/vfio/5", O_RDWR) == 0 || errno != EACCES) return 2;
+    if (opens("/dev/shm/tandem.flight", O_RDONLY) == 0 || errno != EACCES) return 3;
+    if (opens("/dev/nvidia1", O_RDWR | O_CREAT) == 0) return 4;
+    if (opens(secret, O_RDONLY) == 0) return 5;
+    return try_calls() ? 6 : 0;
+}
+
+static void a_gpus_driver_works_inside(void **state) {
+    (void)state;
+    has_gpu = 1;
+    assert_int_equal(in_child(try_driver), 0);
+}
+
+static void a_gpus_driver_has_no_node_but_its_own(void **state) {
+    (void)state;
+    has_gpu = 1;
+    assert_int_equal(in_child(try_other_nodes), 0);
+}
+
 static void a_model_that_is_not_there_is_no_error(void **state) {
     (void)state;
     strcpy(model, "dummy:tiny");
@@ -169,6 +252,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(calls_are_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(files_are_out_of_reach, setup, teardown),
         cmocka_unit_test_setup_teardown(an_executor_can_work, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_gpus_driver_works_inside, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_gpus_driver_has_no_node_but_its_own, setup, teardown),
         cmocka_unit_test_setup_teardown(a_model_that_is_not_there_is_no_error, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

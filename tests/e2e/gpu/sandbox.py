@@ -1,0 +1,93 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The executor inside exec.sandbox: does it serve as outside, and what was refused to it and its driver?
+
+usage: sandbox.py BIN_DIR [--set key=value ...]
+
+On a GPU host: sandbox.py BIN_DIR --set exec.backend=cuda --set model.path=dummy:llama-3-8b, twenty seconds.
+Asks the same with the sandbox off, then on, then on under strace, where that is installed and may trace.  Prints each
+refusal once with its count, and one line of JSON last: is it as outside, are Landlock and seccomp in force, what was refused."""
+import argparse
+import collections
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from appliance import Appliance  # noqa: E402
+
+PROMPTS = [[3 + i * 7 % 200 for i in range(n)] for n in (5, 40, 200)]
+REFUSED = re.compile(r"^\d+\s+(\w+)\((.*)\)\s+= -1 (EPERM|EACCES)\b")
+
+
+def served(folder, args, sandbox):
+    """The tokens of all prompts, and what the log says of the sandbox."""
+    settings = {"port.kind": "none", **dict(pair.split("=", 1) for pair in args.set), "exec.sandbox": sandbox}
+    with Appliance(folder, settings, ready=False) as a:
+        a.wait_ready(120)
+        tokens = [a.complete(p, 16) for p in PROMPTS]
+        return tokens, [line for line in a.log().splitlines() if "sandbox" in line]
+
+
+def traced_bin(folder, args, log):
+    """A folder of programs in which the executor is under strace."""
+    for name in ("tandemd", "tandemctl"):
+        shutil.copy2(os.path.join(args.bin, name), os.path.join(folder, name))
+    path = os.path.join(folder, "tandem-exec")
+    with open(path, "w", encoding="ascii") as f:
+        f.write(f'#!/bin/sh\nexec strace -f -qq -Z -s 80 -o "{log}" "{os.path.join(args.bin, "tandem-exec")}" "$@"\n')
+    os.chmod(path, 0o755)
+    return folder
+
+
+def may_trace():
+    return shutil.which("strace") and subprocess.run(["strace", "-qq", "-o", os.devnull, "true"], capture_output=True,
+                                                     check=False).returncode == 0
+
+
+def refusals(log):
+    """Call and what it was about, to how often it was refused."""
+    found, failed = collections.Counter(), 0
+    with open(log, encoding="utf-8", errors="replace") as f:
+        for line in f:
+            failed += " = -1 " in line
+            m = REFUSED.match(line)
+            if m:
+                about = re.search(r'"([^"]*)"', m.group(2))
+                found[f"{m.group(1)} {about.group(1) if about else m.group(2).split(',')[0]}: {m.group(3)}"] += 1
+    assert failed > 0, "a start in which no call fails was not traced"
+    return found
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("bin")
+    parser.add_argument("--set", action="append", default=[])
+    args = parser.parse_args()
+    args.bin = os.path.realpath(args.bin)
+    outside, _ = served(args.bin, args, "off")
+    inside, lacks = served(args.bin, args, "on")
+    found = None
+    if may_trace():
+        with tempfile.TemporaryDirectory(prefix="tandem-sandbox-") as folder:
+            log = os.path.join(folder, "calls")
+            traced, _ = served(traced_bin(folder, args, log), args, "on")
+            found = refusals(log)
+        assert traced == inside, (traced, inside)
+        for what, count in sorted(found.items()):
+            print(f"refused {count:5} {what}")
+    else:
+        print("strace is not here or may not trace: what was refused is not known")
+    for line in lacks:
+        print(line)
+    print(json.dumps({"as_outside": inside == outside, "tokens": sum(map(len, inside)), "lacks": lacks,
+                      "refused": None if found is None else sum(found.values())}))
+    return 0 if inside == outside else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
