@@ -63,6 +63,21 @@ static inline float tdm_f32_from_fp8(uint8_t code) {
     return v;
 }
 
+/* tdm_fp8_row makes codes of cnt finite weights of one row and gives their
+   scale: the largest becomes 448.  A row of zeros has the scale 1. */
+static inline float tdm_fp8_row(const float *w, uint64_t cnt, uint8_t *code) {
+    float most = 0.0f;
+    for (uint64_t i = 0; i < cnt; i++) {
+        float size = w[i] < 0.0f ? -w[i] : w[i];
+        most = size > most ? size : most;
+    }
+    float scale = most / TDM_FP8_MAX;
+    if (most == 0.0f) scale = 1.0f;
+    if (scale < 0x1p-126f) scale = 0x1p-126f;
+    for (uint64_t i = 0; i < cnt; i++) code[i] = tdm_fp8_from_f32(w[i] / scale);
+    return scale;
+}
+
 TDM_END_DECLS
 
 #endif /* TDM_ABI_FP8_H */

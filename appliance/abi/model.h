@@ -6,7 +6,10 @@
    model's shape.  Llama family: RMSNorm, rotary positions, grouped-query
    attention, SwiGLU.
 
-   Weights are bf16 (raw uint16_t bits), row-major [out, in], contiguous.
+   Weights are bf16 (raw uint16_t bits), row-major [out, in], contiguous; of
+   a model in fp8 those of a layer's matrices are e4m3 codes of the same
+   layout (fp8.h), a weight being code * scale of its row, while embedding
+   and head stay bf16.
    Norm weights are float32 holding bf16-rounded values.  Rotary pairs are
    (i, i + head_dim/2), the half-split order of Hugging Face; a reader of
    another order permutes rows at load.  All pointers live as long as the
@@ -16,6 +19,34 @@
 #include "appliance/base/attr.h"
 
 typedef uint16_t tdm_bf16_t;
+
+typedef enum tdm_weight_dtype {
+    TDM_WEIGHT_BF16,
+    TDM_WEIGHT_FP8,
+    TDM_WEIGHT_DTYPE_CNT
+} tdm_weight_dtype_t;
+
+/* tdm_weight_dtype_sz: bytes of one weight, without its part of a scale. */
+static inline uint64_t tdm_weight_dtype_sz(uint32_t dtype) {
+    return dtype == TDM_WEIGHT_FP8 ? 1u : sizeof(tdm_bf16_t);
+}
+
+/* The matrices of a layer. */
+enum {
+    TDM_MATRIX_Q,
+    TDM_MATRIX_K,
+    TDM_MATRIX_V,
+    TDM_MATRIX_O,
+    TDM_MATRIX_GATE,
+    TDM_MATRIX_UP,
+    TDM_MATRIX_DOWN,
+    TDM_MATRIX_CNT
+};
+
+typedef struct tdm_fp8_matrix {
+    const uint8_t *code; /* [out, in] */
+    const float *scale;  /* [out], positive */
+} tdm_fp8_matrix_t;
 
 typedef enum tdm_rope_kind {
     TDM_ROPE_PLAIN,
@@ -54,10 +85,13 @@ typedef struct tdm_layer_weights {
     const tdm_bf16_t *w_down; /* [hidden, ffn] */
     const float *k_scale;     /* [nhead_kv] of an fp8 KV cache; NULL: the checkpoint has none */
     const float *v_scale;     /* [nhead_kv] likewise */
+    /* of TDM_WEIGHT_FP8, where wq to w_down are NULL; shapes as theirs */
+    tdm_fp8_matrix_t fp8[TDM_MATRIX_CNT];
 } tdm_layer_weights_t;
 
 typedef struct tdm_weights {
     tdm_shape_t shape;
+    uint32_t dtype;                           /* tdm_weight_dtype_t */
     const tdm_bf16_t *embed;                  /* [vocab, hidden] */
     const float *out_norm;                    /* [hidden] */
     const tdm_bf16_t *lm_head;                /* [vocab, hidden]; == embed where tied */

@@ -10,7 +10,8 @@ void tdm_house_executor_thread(tdm_channel_t *c, const uint32_t *stop) {
     tdm_model_t *model = NULL;
     tdm_backend_t *backend = NULL;
     tdm_exec_spec_t spec = c->head->spec;
-    tdm_status_t st = tdm_model_open(spec.model, NULL, &model, &err);
+    tdm_model_options_t options = {.dtype = (tdm_weight_dtype_t)spec.weight_dtype};
+    tdm_status_t st = tdm_model_open(spec.model, &options, &model, &err);
     if (st == TDM_OK && spec.backend != TDM_EXEC_BACKEND_CPU)
         st = tdm_error_set(&err, TDM_ERR_UNSUPPORTED, "exec.mode=thread runs the CPU backend only");
     if (st == TDM_OK)

@@ -47,6 +47,7 @@ typedef struct tdm_exec_spec {
     uint32_t backend;   /* tdm_exec_backend_t */
     uint32_t poll_mode; /* tdm_poll_mode_t */
     uint32_t is_sandboxed;
+    uint32_t weight_dtype; /* tdm_weight_dtype_t */
     tdm_backend_config_t config;
 } tdm_exec_spec_t;
 

@@ -48,6 +48,7 @@ static tdm_status_t make_cuda(tdm_channel_t *c, tdm_exec_spec_t *spec, tdm_backe
     int is_dummy = tdm_model_is_dummy(spec->model);
     progress_t load = {c, 0, 500}, upload = {c, is_dummy ? 0 : 500, is_dummy ? 1000 : 500};
     tdm_model_options_t options = {.flags = is_dummy ? TDM_MODEL_SHAPE_ONLY : 0,
+                                   .dtype = (tdm_weight_dtype_t)spec->weight_dtype,
                                    .progress = on_progress,
                                    .progress_ctx = &load};
     tdm_model_t *model = NULL;
@@ -57,6 +58,7 @@ static tdm_status_t make_cuda(tdm_channel_t *c, tdm_exec_spec_t *spec, tdm_backe
     if (is_dummy) {
         spec->config.dummy_seed = TDM_DUMMY_SEED;
         shape_only.shape = *tdm_model_shape(model);
+        shape_only.dtype = spec->weight_dtype;
         weights = &shape_only;
     }
     st = tdm_backend_cuda_create(weights, &spec->config, &c->head->choices, on_progress, &upload,
@@ -125,7 +127,9 @@ static int print_device(void) {
 static tdm_status_t make_cpu(tdm_channel_t *c, const tdm_exec_spec_t *spec, tdm_model_t **model,
                              tdm_backend_t **out, tdm_error_t *err) {
     progress_t load = {c, 0, 1000};
-    tdm_model_options_t options = {.progress = on_progress, .progress_ctx = &load};
+    tdm_model_options_t options = {.dtype = (tdm_weight_dtype_t)spec->weight_dtype,
+                                   .progress = on_progress,
+                                   .progress_ctx = &load};
     tdm_status_t st = tdm_model_open(spec->model, &options, model, err);
     if (st != TDM_OK) return st;
     return tdm_backend_cpu_create(tdm_model_weights(*model), &spec->config, NULL, out, err);

@@ -267,7 +267,7 @@ tdm_status_t tdm_checkpoint_match(const tdm_safetensors_t *s, const tdm_shape_t 
     uint32_t cnt = tdm_item_cnt(shape);
     tdm_item_t item;
     for (uint32_t i = 0; i < cnt; i++) {
-        tdm_item_get(shape, i, &item);
+        tdm_item_get(shape, TDM_WEIGHT_BF16, i, &item);
         const tdm_safetensor_t *t = tdm_safetensors_find(s, item.hf_name);
         if (!t)
             return tdm_error_set(err, TDM_ERR_CORRUPT, "model: tensor %s is missing", item.hf_name);
@@ -284,7 +284,7 @@ tdm_status_t tdm_checkpoint_match(const tdm_safetensors_t *s, const tdm_shape_t 
         const tdm_safetensor_t *t = tdm_safetensors_at(s, i);
         int is_known = is_spare(t, shape);
         for (uint32_t k = 0; !is_known && k < cnt; k++) {
-            tdm_item_get(shape, k, &item);
+            tdm_item_get(shape, TDM_WEIGHT_BF16, k, &item);
             is_known = strlen(item.hf_name) == t->name_sz &&
                        memcmp(item.hf_name, t->name, t->name_sz) == 0;
         }

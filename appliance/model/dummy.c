@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "appliance/model/dummy.h"
 
+#include "appliance/abi/fp8.h"
 #include "appliance/base/check.h"
 #include "appliance/base/rng.h"
 #include "appliance/model/dequant.h"
@@ -87,28 +88,48 @@ uint32_t tdm_dummy_syllable(uint32_t id, char out[4]) {
     return n[1] ? 3 : 2;
 }
 
-/* fill_matrix draws uniform weights of standard deviation 1/sqrt(cols), so
-   that activations keep their size from layer to layer: int16 draws times
-   a scale, four to a step of the generator.  cnt is a multiple of four. */
-static void fill_matrix(uint64_t begin, uint64_t cnt, uint64_t cols, tdm_bf16_t *dst) {
+/* draw_row draws row r of a matrix: uniform weights of standard deviation
+   1/sqrt(cols), so that activations keep their size from layer to layer:
+   int16 draws times a scale, four to a step of the generator.  cols is a
+   multiple of four. */
+static void draw_row(uint64_t begin, uint64_t r, uint64_t cols, tdm_bf16_t *dst) {
     float scale = tdm_dummy_scale(cols);
-    TDM_CHECK(cnt % 4 == 0);
-    for (uint64_t i = 0; i < cnt; i += 4) {
-        uint64_t bits = tdm_dummy_bits(begin, i / 4);
+    TDM_CHECK(cols % 4 == 0);
+    for (uint64_t i = 0; i < cols; i += 4) {
+        uint64_t bits = tdm_dummy_bits(begin, (r * cols + i) / 4);
         for (uint32_t k = 0; k < 4; k++)
             dst[i + k] = tdm_bf16_from_f32(tdm_dummy_value(bits, k, scale));
     }
 }
 
-tdm_status_t tdm_dummy_fill(const tdm_shape_t *shape, uint64_t seed, tdm_arena_t *arena,
-                            tdm_progress_fn progress, void *ctx, tdm_weights_t *w,
-                            tdm_error_t *err) {
+#define COLS_MAX 32768 /* of a known shape's matrix */
+
+static void fill_matrix(uint64_t begin, const tdm_item_t *item, uint8_t *dst) {
+    static tdm_bf16_t drawn[COLS_MAX];
+    static float row[COLS_MAX];
+    float *scale = (float *)(void *)(dst + item->scale);
+    TDM_CHECK(item->cols <= COLS_MAX);
+    for (uint64_t r = 0; r < item->rows; r++) {
+        if (!item->scale) {
+            draw_row(begin, r, item->cols, (tdm_bf16_t *)(void *)dst + r * item->cols);
+            continue;
+        }
+        draw_row(begin, r, item->cols, drawn);
+        for (uint64_t i = 0; i < item->cols; i++) row[i] = tdm_f32_from_bf16(drawn[i]);
+        scale[r] = tdm_fp8_row(row, item->cols, dst + r * item->cols);
+    }
+}
+
+tdm_status_t tdm_dummy_fill(const tdm_shape_t *shape, uint64_t seed, tdm_weight_dtype_t dtype,
+                            tdm_arena_t *arena, tdm_progress_fn progress, void *ctx,
+                            tdm_weights_t *w, tdm_error_t *err) {
     memset(w, 0, sizeof *w);
     w->shape = *shape;
-    uint64_t done_sz = 0, total_sz = tdm_weights_sz(shape);
+    w->dtype = dtype;
+    uint64_t done_sz = 0, total_sz = tdm_weights_sz(shape, dtype);
     for (uint32_t i = 0; i < tdm_item_cnt(shape); i++) {
         tdm_item_t item;
-        tdm_item_get(shape, i, &item);
+        tdm_item_get(shape, dtype, i, &item);
         void *dst = tdm_item_take(&item, arena, w);
         if (!dst)
             return tdm_error_set(err, TDM_ERR_NOMEM, "model: the arena ends at tensor %s",
@@ -116,7 +137,7 @@ tdm_status_t tdm_dummy_fill(const tdm_shape_t *shape, uint64_t seed, tdm_arena_t
         if (item.kind == TDM_ITEM_NORM)
             for (uint64_t k = 0; k < item.cols; k++) ((float *)dst)[k] = 1.0f;
         else
-            fill_matrix(tdm_rng_at(seed, i), item.rows * item.cols, item.cols, dst);
+            fill_matrix(tdm_rng_at(seed, i), &item, dst);
         if (item.kind == TDM_ITEM_HEAD)
             for (uint64_t id = 0; id < item.rows; id++)
                 if (!tdm_dummy_prints(id))

@@ -35,8 +35,9 @@ TDM_MUST_USE tdm_status_t tdm_dummy_shape(const char *name, tdm_shape_t *shape, 
 /* tdm_dummy_fill draws *w for shape; the same seed gives the same bits on
    every machine.  Arena and progress as in tdm_weights_load. */
 TDM_MUST_USE tdm_status_t tdm_dummy_fill(const tdm_shape_t *shape, uint64_t seed,
-                                         tdm_arena_t *arena, tdm_progress_fn progress, void *ctx,
-                                         tdm_weights_t *w, tdm_error_t *err);
+                                         tdm_weight_dtype_t dtype, tdm_arena_t *arena,
+                                         tdm_progress_fn progress, void *ctx, tdm_weights_t *w,
+                                         tdm_error_t *err);
 
 /* tdm_dummy_syllable writes the text of an id >= TDM_DUMMY_SYLLABLE, two
    to three letters, and gives its length. */

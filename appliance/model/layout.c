@@ -48,10 +48,21 @@ uint32_t tdm_item_cnt(const tdm_shape_t *shape) {
     return 2 + shape->layer_cnt * LAYER_ROW_CNT + !shape->is_tied;
 }
 
-void tdm_item_get(const tdm_shape_t *shape, uint32_t idx, tdm_item_t *item) {
+/* matrix_of: a row of layer_row as TDM_MATRIX_*. */
+static uint32_t matrix_of(uint32_t row) {
+    static const uint32_t of[] = {TDM_MATRIX_CNT,  TDM_MATRIX_Q,  TDM_MATRIX_K,
+                                  TDM_MATRIX_V,    TDM_MATRIX_O,  TDM_MATRIX_CNT,
+                                  TDM_MATRIX_GATE, TDM_MATRIX_UP, TDM_MATRIX_DOWN};
+    _Static_assert(sizeof of / sizeof *of == LAYER_ROW_CNT, "one for each row");
+    return of[row];
+}
+
+void tdm_item_get(const tdm_shape_t *shape, tdm_weight_dtype_t dtype, uint32_t idx,
+                  tdm_item_t *item) {
     uint32_t cnt = tdm_item_cnt(shape);
     TDM_CHECK(idx < cnt);
     memset(item, 0, sizeof *item);
+    item->matrix = TDM_MATRIX_CNT;
     uint32_t layers_end = 1 + shape->layer_cnt * LAYER_ROW_CNT;
     if (idx > 0 && idx < layers_end) {
         const row_t *r = &layer_row[(idx - 1) % LAYER_ROW_CNT];
@@ -63,6 +74,7 @@ void tdm_item_get(const tdm_shape_t *shape, uint32_t idx, tdm_item_t *item) {
         item->rows = dim_of(shape, r->rows);
         item->cols = dim_of(shape, r->cols);
         item->field = r->field;
+        item->matrix = matrix_of((idx - 1) % LAYER_ROW_CNT);
     } else {
         const char *name = "token_embd.weight", *hf = "model.embed_tokens.weight";
         item->layer = UINT32_MAX;
@@ -87,21 +99,29 @@ void tdm_item_get(const tdm_shape_t *shape, uint32_t idx, tdm_item_t *item) {
     }
     uint64_t elem_sz = item->kind == TDM_ITEM_NORM ? sizeof(float) : sizeof(tdm_bf16_t);
     item->sz = item->rows * item->cols * elem_sz;
+    if (dtype != TDM_WEIGHT_FP8 || item->matrix == TDM_MATRIX_CNT) return;
+    item->scale = tdm_size_align(item->rows * item->cols, TDM_CACHE_LINE);
+    item->sz = item->scale + item->rows * sizeof(float);
 }
 
 void *tdm_item_take(const tdm_item_t *item, tdm_arena_t *arena, tdm_weights_t *w) {
     void *p = tdm_arena_take(arena, item->sz, TDM_CACHE_LINE);
     if (!p) return NULL;
+    if (item->scale) {
+        w->layer[item->layer].fp8[item->matrix] = (tdm_fp8_matrix_t){
+            .code = (uint8_t *)p, .scale = (float *)(void *)((uint8_t *)p + item->scale)};
+        return p;
+    }
     char *base = item->layer == UINT32_MAX ? (char *)w : (char *)&w->layer[item->layer];
     memcpy(base + item->field, &p, sizeof p);
     return p;
 }
 
-uint64_t tdm_weights_sz(const tdm_shape_t *shape) {
+uint64_t tdm_weights_sz(const tdm_shape_t *shape, tdm_weight_dtype_t dtype) {
     uint64_t sz = 0;
     for (uint32_t i = 0; i < tdm_item_cnt(shape); i++) {
         tdm_item_t item;
-        tdm_item_get(shape, i, &item);
+        tdm_item_get(shape, dtype, i, &item);
         sz = tdm_size_align(sz, TDM_CACHE_LINE) + item.sz;
     }
     return sz;

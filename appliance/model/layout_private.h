@@ -23,14 +23,18 @@ typedef struct tdm_item {
     tdm_item_kind_t kind;
     uint64_t rows; /* 1 for a norm */
     uint64_t cols;
-    uint64_t sz;    /* bytes in the arena */
-    uint32_t layer; /* UINT32_MAX outside the layers */
-    uint32_t field; /* byte offset in tdm_weights_t or tdm_layer_weights_t */
+    uint64_t sz;     /* bytes in the arena */
+    uint64_t scale;  /* offset of an fp8 matrix's scales there; 0: no fp8 */
+    uint32_t matrix; /* TDM_MATRIX_*, of a layer's; else TDM_MATRIX_CNT */
+    uint32_t layer;  /* UINT32_MAX outside the layers */
+    uint32_t field;  /* byte offset in tdm_weights_t or tdm_layer_weights_t */
 } tdm_item_t;
 
-/* tdm_item_cnt and tdm_item_get enumerate the tensors of a shape. */
+/* tdm_item_cnt and tdm_item_get enumerate the tensors of a shape, with the
+   bytes that they take as dtype. */
 uint32_t tdm_item_cnt(const tdm_shape_t *shape);
-void tdm_item_get(const tdm_shape_t *shape, uint32_t idx, tdm_item_t *item);
+void tdm_item_get(const tdm_shape_t *shape, tdm_weight_dtype_t dtype, uint32_t idx,
+                  tdm_item_t *item);
 
 /* tdm_item_take takes the item's memory and points w at it; NULL where
    the arena is full. */

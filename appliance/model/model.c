@@ -85,17 +85,18 @@ static tdm_status_t read_eos(tdm_model_t *m, tdm_error_t *err) {
 }
 
 static tdm_status_t fill(tdm_model_t *m, const tdm_model_options_t *o, tdm_error_t *err) {
-    tdm_status_t st = tdm_arena_open(&m->arena, o->arena_kind, tdm_weights_sz(&m->shape), err);
+    tdm_status_t st =
+        tdm_arena_open(&m->arena, o->arena_kind, tdm_weights_sz(&m->shape, o->dtype), err);
     if (st != TDM_OK) return st;
     if (m->gguf)
-        st = tdm_weights_load(m->gguf, &m->shape, &m->arena, o->progress, o->progress_ctx,
+        st = tdm_weights_load(m->gguf, &m->shape, o->dtype, &m->arena, o->progress, o->progress_ctx,
                               &m->weights, err);
     else if (m->safetensors)
-        st = tdm_weights_load_checkpoint(m->safetensors, &m->shape, &m->arena, o->progress,
-                                         o->progress_ctx, &m->weights, err);
+        st = tdm_weights_load_checkpoint(m->safetensors, &m->shape, o->dtype, &m->arena,
+                                         o->progress, o->progress_ctx, &m->weights, err);
     else
-        st = tdm_dummy_fill(&m->shape, TDM_DUMMY_SEED, &m->arena, o->progress, o->progress_ctx,
-                            &m->weights, err);
+        st = tdm_dummy_fill(&m->shape, TDM_DUMMY_SEED, o->dtype, &m->arena, o->progress,
+                            o->progress_ctx, &m->weights, err);
     if (st != TDM_OK) return st;
     tdm_arena_seal(&m->arena);
     m->has_weights = 1;

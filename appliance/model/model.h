@@ -28,9 +28,10 @@ TDM_BEGIN_DECLS
 
 typedef struct tdm_model tdm_model_t;
 
-/* Zero-initialised: plain pages, weights, no progress. */
+/* Zero-initialised: bf16 weights on plain pages, no progress. */
 typedef struct tdm_model_options {
     uint32_t flags;              /* TDM_MODEL_* */
+    tdm_weight_dtype_t dtype;    /* of a layer's matrices */
     tdm_arena_kind_t arena_kind; /* pages that carry the weights */
     tdm_progress_fn progress;    /* NULL: silent */
     void *progress_ctx;

@@ -218,7 +218,7 @@ static tdm_status_t check_tensors(const tdm_gguf_t *g, const tdm_shape_t *s, tdm
     uint32_t cnt = tdm_item_cnt(s);
     for (uint32_t i = 0; i < cnt; i++) {
         tdm_item_t item;
-        tdm_item_get(s, i, &item);
+        tdm_item_get(s, TDM_WEIGHT_BF16, i, &item);
         const tdm_gguf_tensor_t *t = tdm_gguf_tensor(g, item.name);
         if (!t)
             return tdm_error_set(err, TDM_ERR_CORRUPT, "model: tensor %s is missing", item.name);
@@ -235,7 +235,7 @@ static tdm_status_t check_tensors(const tdm_gguf_t *g, const tdm_shape_t *s, tdm
         int is_known = tdm_gguf_equals(name, "rope_freqs.weight");
         for (uint32_t k = 0; !is_known && k < cnt; k++) {
             tdm_item_t item;
-            tdm_item_get(s, k, &item);
+            tdm_item_get(s, TDM_WEIGHT_BF16, k, &item);
             is_known = tdm_gguf_equals(name, item.name);
         }
         if (!is_known)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "appliance/model/weights.h"
 
+#include "appliance/abi/fp8.h"
 #include "appliance/base/check.h"
 #include "appliance/model/dequant.h"
 #include "appliance/model/layout_private.h"
@@ -33,6 +34,14 @@ static int round_norm(const float *src, uint64_t cnt, float *dst) {
         is_finite &= (v & 0x7f80u) != 0x7f80u;
     }
     return is_finite;
+}
+
+/* code_row rounds one row to bf16 in place and makes codes of it. */
+static int code_row(float *row, const tdm_item_t *item, uint64_t to, uint8_t *dst) {
+    float *scale = (float *)(void *)(dst + item->scale);
+    if (!round_norm(row, item->cols, row)) return 0;
+    scale[to] = tdm_fp8_row(row, item->cols, dst + to * item->cols);
+    return 1;
 }
 
 /* source is one tensor of either kind of file, its shape already checked. */
@@ -69,7 +78,8 @@ static tdm_status_t load_item(const source_t *t, const tdm_item_t *item, const t
             continue;
         }
         uint64_t to = is_moved ? half_split_row(r, shape->head_dim) : r;
-        is_finite = round_row(row, item->cols, (tdm_bf16_t *)dst + to * item->cols);
+        is_finite = item->scale ? code_row(row, item, to, dst)
+                                : round_row(row, item->cols, (tdm_bf16_t *)dst + to * item->cols);
     }
     if (is_finite) return TDM_OK;
     return tdm_error_set(err, TDM_ERR_CORRUPT, "model: tensor %s has a weight that is not finite",
@@ -77,20 +87,21 @@ static tdm_status_t load_item(const source_t *t, const tdm_item_t *item, const t
 }
 
 static tdm_status_t load_all(find_fn *find, const void *file, const tdm_shape_t *shape,
-                             tdm_arena_t *arena, tdm_progress_fn progress, void *ctx,
-                             tdm_weights_t *w, tdm_error_t *err) {
+                             tdm_weight_dtype_t dtype, tdm_arena_t *arena, tdm_progress_fn progress,
+                             void *ctx, tdm_weights_t *w, tdm_error_t *err) {
     memset(w, 0, sizeof *w);
     w->shape = *shape;
+    w->dtype = dtype;
     uint32_t cols_max = TDM_MAX(shape->hidden, shape->ffn);
     cols_max = TDM_MAX(cols_max, shape->nhead_q * shape->head_dim);
     float *row = malloc((uint64_t)cols_max * sizeof *row);
     if (!row) return tdm_error_set(err, TDM_ERR_NOMEM, "model: no memory for a row");
 
-    uint64_t done_sz = 0, total_sz = tdm_weights_sz(shape);
+    uint64_t done_sz = 0, total_sz = tdm_weights_sz(shape, dtype);
     tdm_status_t st = TDM_OK;
     for (uint32_t i = 0; st == TDM_OK && i < tdm_item_cnt(shape); i++) {
         tdm_item_t item;
-        tdm_item_get(shape, i, &item);
+        tdm_item_get(shape, dtype, i, &item);
         source_t t = find(file, &item);
         void *dst = tdm_item_take(&item, arena, w);
         if (!dst) {
@@ -107,14 +118,16 @@ static tdm_status_t load_all(find_fn *find, const void *file, const tdm_shape_t 
     return st;
 }
 
-tdm_status_t tdm_weights_load(const tdm_gguf_t *g, const tdm_shape_t *shape, tdm_arena_t *arena,
+tdm_status_t tdm_weights_load(const tdm_gguf_t *g, const tdm_shape_t *shape,
+                              tdm_weight_dtype_t dtype, tdm_arena_t *arena,
                               tdm_progress_fn progress, void *ctx, tdm_weights_t *w,
                               tdm_error_t *err) {
-    return load_all(find_gguf, g, shape, arena, progress, ctx, w, err);
+    return load_all(find_gguf, g, shape, dtype, arena, progress, ctx, w, err);
 }
 
 tdm_status_t tdm_weights_load_checkpoint(const tdm_safetensors_t *s, const tdm_shape_t *shape,
-                                         tdm_arena_t *arena, tdm_progress_fn progress, void *ctx,
-                                         tdm_weights_t *w, tdm_error_t *err) {
-    return load_all(find_safetensor, s, shape, arena, progress, ctx, w, err);
+                                         tdm_weight_dtype_t dtype, tdm_arena_t *arena,
+                                         tdm_progress_fn progress, void *ctx, tdm_weights_t *w,
+                                         tdm_error_t *err) {
+    return load_all(find_safetensor, s, shape, dtype, arena, progress, ctx, w, err);
 }

@@ -8,6 +8,9 @@
      metadata  -> tdm_shape_t             every key that would change the
                                           output is understood or refused
      tensors   -> float32 -> bf16         into one arena, in layer order
+               -> fp8                     where asked for: a layer's matrices,
+                                          from their bf16 values, one scale a
+                                          row (appliance/abi/fp8.h)
      Q, K rows -> half-split order        a GGUF file holds rotary pairs
                                           side by side (2i, 2i+1); ours and
                                           a checkpoint's are
@@ -25,7 +28,7 @@
 
 TDM_BEGIN_DECLS
 
-/* tdm_progress_fn is told, in bytes of bf16, how much of the model is
+/* tdm_progress_fn is told, in bytes of the arena, how much of the model is
    ready; called at least once per layer from the loading thread. */
 typedef void (*tdm_progress_fn)(void *ctx, uint64_t done_sz, uint64_t total_sz);
 
@@ -40,18 +43,20 @@ TDM_MUST_USE tdm_status_t tdm_shape_from_gguf(const tdm_gguf_t *g, tdm_shape_t *
                                               tdm_error_t *err);
 
 /* tdm_weights_sz gives the bytes of arena that a checked shape takes. */
-uint64_t tdm_weights_sz(const tdm_shape_t *shape);
+uint64_t tdm_weights_sz(const tdm_shape_t *shape, tdm_weight_dtype_t dtype);
 
 /* tdm_weights_load fills *w from g; the memory comes from arena, which
    must outlive it.  progress may be NULL. */
 TDM_MUST_USE tdm_status_t tdm_weights_load(const tdm_gguf_t *g, const tdm_shape_t *shape,
-                                           tdm_arena_t *arena, tdm_progress_fn progress, void *ctx,
-                                           tdm_weights_t *w, tdm_error_t *err);
+                                           tdm_weight_dtype_t dtype, tdm_arena_t *arena,
+                                           tdm_progress_fn progress, void *ctx, tdm_weights_t *w,
+                                           tdm_error_t *err);
 
 /* tdm_weights_load_checkpoint does the same for tensors that
    tdm_checkpoint_match has found right. */
 TDM_MUST_USE tdm_status_t tdm_weights_load_checkpoint(const tdm_safetensors_t *s,
-                                                      const tdm_shape_t *shape, tdm_arena_t *arena,
+                                                      const tdm_shape_t *shape,
+                                                      tdm_weight_dtype_t dtype, tdm_arena_t *arena,
                                                       tdm_progress_fn progress, void *ctx,
                                                       tdm_weights_t *w, tdm_error_t *err);
 

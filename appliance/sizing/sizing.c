@@ -122,7 +122,8 @@ static uint64_t free_for_kv(const tdm_config_t *c, const tdm_shape_t *s,
     uint64_t head = (uint64_t)s->vocab * s->hidden * (s->is_tied ? 1 : 2);
     /* The deterministic mode keeps partial sums and items of every row. */
     uint64_t work = c->exec_deterministic ? 2 * GPU_WORK_SZ : GPU_WORK_SZ;
-    uint64_t taken = 2 * (layer * s->layer_cnt + head) + work;
+    uint64_t elem_sz = tdm_weight_dtype_sz((uint32_t)c->exec_weight_dtype);
+    uint64_t taken = elem_sz * layer * s->layer_cnt + 2 * head + work;
     uint64_t usable = machine->device.free_sz / 20 * 19;
     return usable > taken ? usable - taken : 0;
 }
@@ -180,6 +181,7 @@ void tdm_sizing_spec(const tdm_config_t *c, const tdm_sizing_t *sizing, tdm_exec
         .poll_mode = (uint32_t)sizing->poll_mode,
         .is_sandboxed =
             c->exec_sandbox == 0 ? sizing->backend == TDM_EXEC_BACKEND_CPU : c->exec_sandbox == 1,
+        .weight_dtype = (uint32_t)c->exec_weight_dtype,
         .config =
             {
                 .kv_page_cnt = sizing->kv_page_cnt,

@@ -185,8 +185,9 @@ static const tdm_backend_ops_t door = {.start = op_start,
                                        .finish = op_finish,
                                        .destroy = op_destroy};
 
-static tdm_backend_info_t describe(const tdm_shape_t *s, const tdm_backend_config_t *c,
+static tdm_backend_info_t describe(const tdm_weights_t *w, const tdm_backend_config_t *c,
                                    const parts_t *p, const cpu_memory_t *m) {
+    const tdm_shape_t *s = &w->shape;
     uint64_t q_width = (uint64_t)s->nhead_q * s->head_dim;
     uint64_t kv_width = (uint64_t)s->nhead_kv * s->head_dim;
     uint64_t layer = (2 * q_width + 2 * kv_width + 3 * (uint64_t)s->ffn) * s->hidden;
@@ -203,7 +204,9 @@ static tdm_backend_info_t describe(const tdm_shape_t *s, const tdm_backend_confi
                                 .memory_bytes = m->end,
                                 .row_flops = 2 * layer * s->layer_cnt,
                                 .logits_flops = 2 * head,
-                                .weight_bytes = (layer * s->layer_cnt + head) * sizeof(tdm_bf16_t)};
+                                .weight_bytes =
+                                    layer * s->layer_cnt * tdm_weight_dtype_sz(w->dtype) +
+                                    head * sizeof(tdm_bf16_t)};
 }
 
 static void carve(tdm_cpu_t *cpu, uint8_t *base, const cpu_memory_t *m) {
@@ -254,7 +257,7 @@ static tdm_status_t start(tdm_cpu_t *cpu, uint8_t *base, const cpu_memory_t *m, 
     const tdm_backend_config_t *c = &cpu->config;
     carve(cpu, base, m);
     cpu->base.ops = &door;
-    cpu->base.info = describe(s, c, parts, m);
+    cpu->base.info = describe(cpu->weights, c, parts, m);
     cpu->linear = tdm_linear_for(parts->isa);
     cpu->kv_layout = parts->attn.kv;
     tdm_rope_table(s, c->context_max, cpu->rope);

@@ -99,10 +99,11 @@ typedef struct cpu_project {
     uint32_t in;
     uint32_t part_cnt; /* of STORE */
     struct {
-        const tdm_bf16_t *w; /* [out, in] */
+        const tdm_bf16_t *w; /* [out, in]; NULL: fp8 */
         uint32_t out;
         float *y; /* [row_cnt, y_stride] */
         uint64_t y_stride;
+        const tdm_fp8_matrix_t *fp8;
     } part[3];
 } cpu_project_t;
 

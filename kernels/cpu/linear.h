@@ -3,7 +3,8 @@
 #define TDM_KERNELS_CPU_LINEAR_H
 
 /* y[rows, out] = x[rows, in] * W[out, in]^T: float32 inputs, bf16
-   weights, float32 accumulation.
+   weights, float32 accumulation.  Of fp8 weights the codes are summed up
+   as if they were weights, and the sum is multiplied by the row's scale.
 
    The order of every sum is fixed by position alone.  One output element
    has 64 running sums; input k belongs to sum k % 64 and is added by a
@@ -33,9 +34,10 @@
 
 /* One call: out_cnt outputs of row_cnt rows by one thread. */
 typedef struct tdm_linear_tile {
-    const float *xp;     /* [row_cnt, xp_stride] packed, 64-byte aligned rows */
-    uint64_t xp_stride;  /* floats, a multiple of TDM_LINEAR_LANES, >= in */
-    const tdm_bf16_t *w; /* [out_cnt, in] */
+    const float *xp;      /* [row_cnt, xp_stride] packed, 64-byte aligned rows */
+    uint64_t xp_stride;   /* floats, a multiple of TDM_LINEAR_LANES, >= in */
+    const tdm_bf16_t *w;  /* [out_cnt, in]; NULL: fp8 */
+    tdm_fp8_matrix_t fp8; /* [out_cnt, in] and [out_cnt] where w is NULL */
     uint32_t in;
     uint32_t row_cnt;
     uint32_t out_cnt;

@@ -11,6 +11,7 @@
 
    Register i of VEC_CNT holds packed floats [i * REG, (i+1) * REG). */
 
+#include "appliance/abi/fp8.h"
 #include "kernels/cpu/linear.h"
 
 #include <string.h>
@@ -57,6 +58,36 @@ ALWAYS float stream(const float *xp, const tdm_bf16_t *w, uint32_t in) {
     return vec_tree(sum);
 }
 
+/* halves makes bf16 of 64 codes, exactly: e4m3's range and digits lie
+   within bf16's.  A plain loop that the compiler makes vectors of. */
+ALWAYS void halves(const uint8_t *code, tdm_bf16_t *out) {
+    for (int i = 0; i < 64; i++) {
+        uint32_t magnitude = code[i] & 0x7fu, sign = (uint32_t)(code[i] & 0x80u) << 8;
+        float small = (float)(int)magnitude * 0x1p-9f; /* the value of a subnormal */
+        uint32_t bits;
+        memcpy(&bits, &small, sizeof bits);
+        bits = magnitude >= 8 ? (magnitude << 4) + (120u << 7) : bits >> 16;
+        out[i] = (tdm_bf16_t)(magnitude == 0x7f ? 0x7fc0u : bits | sign);
+    }
+}
+
+/* stream_fp8 is stream of a row of codes. */
+ALWAYS float stream_fp8(const float *xp, const uint8_t *code, uint32_t in) {
+    vec_t sum[VEC_CNT], x[VEC_CNT];
+    for (int i = 0; i < VEC_CNT; i++) sum[i] = vec_zero();
+    for (uint32_t k = 0; k < in; k += 64) {
+        tdm_bf16_t w[64] TDM_ALIGNED(64);
+        uint8_t tail[64] = {0};
+        const uint8_t *from = code + k;
+        if (in - k < 64) from = memcpy(tail, from, in - k);
+        halves(from, w);
+#pragma GCC unroll 8
+        for (int i = 0; i < VEC_CNT; i++) x[i] = vec_load(xp + k + REG * i);
+        fold(sum, x, w);
+    }
+    return vec_tree(sum);
+}
+
 /* widen stores 64 weights as packed floats. */
 ALWAYS void widen(const tdm_bf16_t *w, float *panel) {
     for (int half = 0; half < 2; half++) {
@@ -78,6 +109,21 @@ static void panel_fill(const tdm_bf16_t *w, uint32_t in, uint32_t outs, float *p
         tdm_bf16_t tail[64] = {0};
         memcpy(tail, row + whole, (in - whole) * sizeof *tail);
         widen(tail, panel + o * padded + whole);
+    }
+}
+
+static void panel_fill_fp8(const uint8_t *code, uint32_t in, uint32_t outs, float *panel) {
+    uint64_t padded = tdm_linear_padded(in);
+    for (uint32_t o = 0; o < outs; o++) {
+        const uint8_t *row = code + (uint64_t)o * in;
+        for (uint32_t k = 0; k < in; k += 64) {
+            tdm_bf16_t w[64] TDM_ALIGNED(64);
+            uint8_t tail[64] = {0};
+            const uint8_t *from = row + k;
+            if (in - k < 64) from = memcpy(tail, from, in - k);
+            halves(from, w);
+            widen(w, panel + o * padded + k);
+        }
     }
 }
 
@@ -137,19 +183,28 @@ static void rows_of_one(const tdm_linear_tile_t *t, const float *panel, float *y
 }
 
 static void tile_stream(const tdm_linear_tile_t *t) {
-    for (uint32_t o = 0; o < t->out_cnt; o++)
-        t->y[o] = stream(t->xp, t->w + (uint64_t)o * t->in, t->in);
+    for (uint32_t o = 0; o < t->out_cnt; o++) {
+        uint64_t at = (uint64_t)o * t->in;
+        t->y[o] = t->w ? stream(t->xp, t->w + at, t->in)
+                       : stream_fp8(t->xp, t->fp8.code + at, t->in) * t->fp8.scale[o];
+    }
 }
 
 static void tile_panel(const tdm_linear_tile_t *t) {
     uint64_t padded = tdm_linear_padded(t->in);
     for (uint32_t o = 0; o < t->out_cnt; o += TDM_LINEAR_OUTS) {
         uint32_t outs = TDM_MIN(t->out_cnt - o, (uint32_t)TDM_LINEAR_OUTS);
-        panel_fill(t->w + (uint64_t)o * t->in, t->in, outs, t->panel);
+        uint64_t at = (uint64_t)o * t->in;
+        if (t->w)
+            panel_fill(t->w + at, t->in, outs, t->panel);
+        else
+            panel_fill_fp8(t->fp8.code + at, t->in, outs, t->panel);
         if (outs == TDM_LINEAR_OUTS) {
             rows_of_six(t, t->y + o);
             continue;
         }
         for (uint32_t i = 0; i < outs; i++) rows_of_one(t, t->panel + i * padded, t->y + o + i);
     }
+    for (uint32_t r = 0; r < t->row_cnt && !t->w; r++)
+        for (uint32_t o = 0; o < t->out_cnt; o++) t->y[r * t->y_stride + o] *= t->fp8.scale[o];
 }

@@ -66,9 +66,9 @@ static void op_qkv(void *ctx, const tdm_engine_iter_t *it, uint32_t layer) {
                        .xp_stride = cpu->xp_stride,
                        .in = s->hidden,
                        .part_cnt = 3,
-                       .part = {{l->wq, q_out, cpu->q, q_out},
-                                {l->wk, kv_out, cpu->k, kv_out},
-                                {l->wv, kv_out, cpu->v, kv_out}}};
+                       .part = {{l->wq, q_out, cpu->q, q_out, &l->fp8[TDM_MATRIX_Q]},
+                                {l->wk, kv_out, cpu->k, kv_out, &l->fp8[TDM_MATRIX_K]},
+                                {l->wv, kv_out, cpu->v, kv_out, &l->fp8[TDM_MATRIX_V]}}};
     tdm_cpu_project(cpu, &p);
 }
 
@@ -155,6 +155,7 @@ static void pack_rows(void *ctx, uint64_t begin, uint64_t end, uint32_t sm) {
 static void op_attn_out(void *ctx, const tdm_engine_iter_t *it, uint32_t layer) {
     tdm_cpu_t *cpu = (tdm_cpu_t *)ctx;
     const tdm_shape_t *s = &cpu->weights->shape;
+    const tdm_layer_weights_t *l = &cpu->weights->layer[layer];
     row_work_t w = {.cpu = cpu};
     each_row(cpu, it->row_cnt, pack_rows, &w);
     cpu_project_t p = {
@@ -163,7 +164,7 @@ static void op_attn_out(void *ctx, const tdm_engine_iter_t *it, uint32_t layer) 
         .xp = cpu->xp,
         .xp_stride = cpu->xp_stride,
         .in = s->nhead_q * s->head_dim,
-        .part = {{cpu->weights->layer[layer].wo, s->hidden, cpu->residual, s->hidden}}};
+        .part = {{l->wo, s->hidden, cpu->residual, s->hidden, &l->fp8[TDM_MATRIX_O]}}};
     tdm_cpu_project(cpu, &p);
 }
 
@@ -174,21 +175,23 @@ static void op_ffn(void *ctx, const tdm_engine_iter_t *it, uint32_t layer) {
     for (uint32_t first = 0; first < it->row_cnt; first += CPU_FFN_ROWS) {
         uint32_t row_cnt = TDM_MIN(it->row_cnt - first, CPU_FFN_ROWS);
         norm(cpu, first, row_cnt, NULL, l->ffn_norm);
-        cpu_project_t gate_up = {.kind = CPU_SWIGLU,
-                                 .row_cnt = row_cnt,
-                                 .xp = cpu->xp,
-                                 .xp_stride = cpu->xp_stride,
-                                 .in = s->hidden,
-                                 .part = {{l->w_gate, s->ffn, cpu->hidden, cpu->hidden_stride},
-                                          {l->w_up, s->ffn, NULL, 0}}};
+        cpu_project_t gate_up = {
+            .kind = CPU_SWIGLU,
+            .row_cnt = row_cnt,
+            .xp = cpu->xp,
+            .xp_stride = cpu->xp_stride,
+            .in = s->hidden,
+            .part = {{l->w_gate, s->ffn, cpu->hidden, cpu->hidden_stride, &l->fp8[TDM_MATRIX_GATE]},
+                     {l->w_up, s->ffn, NULL, 0, &l->fp8[TDM_MATRIX_UP]}}};
         tdm_cpu_project(cpu, &gate_up);
-        cpu_project_t down = {.kind = CPU_ADD,
-                              .row_cnt = row_cnt,
-                              .xp = cpu->hidden,
-                              .xp_stride = cpu->hidden_stride,
-                              .in = s->ffn,
-                              .part = {{l->w_down, s->hidden,
-                                        cpu->residual + (uint64_t)first * s->hidden, s->hidden}}};
+        cpu_project_t down = {
+            .kind = CPU_ADD,
+            .row_cnt = row_cnt,
+            .xp = cpu->hidden,
+            .xp_stride = cpu->hidden_stride,
+            .in = s->ffn,
+            .part = {{l->w_down, s->hidden, cpu->residual + (uint64_t)first * s->hidden, s->hidden,
+                      &l->fp8[TDM_MATRIX_DOWN]}}};
         tdm_cpu_project(cpu, &down);
     }
 }
@@ -203,7 +206,7 @@ static void op_logits(void *ctx, const uint32_t *row, uint32_t cnt) {
                        .xp_stride = cpu->xp_stride,
                        .in = s->hidden,
                        .part_cnt = 1,
-                       .part = {{cpu->weights->lm_head, s->vocab, cpu->logits, s->vocab}}};
+                       .part = {{cpu->weights->lm_head, s->vocab, cpu->logits, s->vocab, NULL}}};
     tdm_cpu_project(cpu, &p);
 }
 

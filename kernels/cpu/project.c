@@ -45,13 +45,17 @@ static void run_tile(const job_t *j, uint32_t idx, uint32_t row, uint32_t row_cn
     const cpu_project_t *p = j->p;
     tdm_linear_tile_t t = {.xp = p->xp + row * p->xp_stride,
                            .xp_stride = p->xp_stride,
-                           .w = p->part[idx].w + (uint64_t)out * p->in,
                            .in = p->in,
                            .row_cnt = row_cnt,
                            .out_cnt = out_cnt,
                            .y = y,
                            .y_stride = y_stride,
                            .panel = j->cpu->panel + sm * j->cpu->panel_stride};
+    uint64_t at = (uint64_t)out * p->in;
+    if (p->part[idx].w)
+        t.w = p->part[idx].w + at;
+    else
+        t.fp8 = (tdm_fp8_matrix_t){p->part[idx].fp8->code + at, p->part[idx].fp8->scale + out};
     j->cpu->linear(&t);
 }
 

@@ -9,15 +9,17 @@
 
 /* rows_t is a matrix [.., in] to read: of the model, or drawn. */
 typedef struct rows {
-    const tdm_bf16_t *w; /* NULL: drawn */
-    const float *gain;   /* [in]; NULL: ones */
-    uint64_t begin;      /* of the generator */
+    const tdm_bf16_t *w;         /* NULL: codes */
+    const tdm_fp8_matrix_t *fp8; /* NULL: drawn */
+    const float *gain;           /* [in]; NULL: ones */
+    uint64_t begin;              /* of the generator */
     float scale;
     uint32_t in;
 } rows_t;
 
 static float element(const rows_t *m, uint64_t at) {
     float v;
+    if (!m->w && m->fp8) return tdm_f32_from_fp8(m->fp8->code[at]) * m->fp8->scale[at / m->in];
     if (!m->w) return tdm_dummy_value(tdm_dummy_bits(m->begin, at / 4), at % 4, m->scale);
     uint32_t bits = (uint32_t)m->w[at] << 16;
     memcpy(&v, &bits, sizeof v);
@@ -65,8 +67,8 @@ void tdm_kv_scale(const tdm_weights_t *w, uint64_t dummy_seed, uint32_t layer, f
     const tdm_shape_t *s = &w->shape;
     const tdm_layer_weights_t *l = &w->layer[layer];
     uint64_t n = 1 + (uint64_t)layer * TDM_DUMMY_LAYER_CNT;
-    rows_t k = {.w = l->wk, .gain = l->attn_norm, .in = s->hidden};
-    rows_t v = {.w = l->wv, .gain = l->attn_norm, .in = s->hidden};
+    rows_t k = {.w = l->wk, .fp8 = &l->fp8[TDM_MATRIX_K], .gain = l->attn_norm, .in = s->hidden};
+    rows_t v = {.w = l->wv, .fp8 = &l->fp8[TDM_MATRIX_V], .gain = l->attn_norm, .in = s->hidden};
     if (dummy_seed) {
         k = (rows_t){.begin = tdm_rng_at(dummy_seed, n + TDM_DUMMY_K), .in = s->hidden};
         v = (rows_t){.begin = tdm_rng_at(dummy_seed, n + TDM_DUMMY_V), .in = s->hidden};

@@ -76,7 +76,23 @@ static void spread(const product_t *all) {
     for (uint32_t i = 0; i < begun; i++) (void)pthread_join(thread[i], NULL);
 }
 
-static void linear(const double *x, const tdm_bf16_t *w, uint32_t in, uint32_t out, double *y) {
+static void linear_fp8(const double *x, const tdm_fp8_matrix_t *m, uint32_t in, uint32_t out,
+                       double *y) {
+    for (uint32_t o = 0; o < out; o++) {
+        y[o] = 0.0;
+        for (uint32_t k = 0; k < in; k++)
+            y[o] += x[k] * (double)tdm_e4m3_to_float(m->code[(uint64_t)o * in + k]) *
+                    (double)m->scale[o];
+    }
+}
+
+/* fp8 is read where w is NULL. */
+static void linear(const double *x, const tdm_bf16_t *w, const tdm_fp8_matrix_t *fp8, uint32_t in,
+                   uint32_t out, double *y) {
+    if (!w) {
+        linear_fp8(x, fp8, in, out, y);
+        return;
+    }
     product_t all = {.x = x, .w = w, .y = y, .in = in, .end = out};
     if ((uint64_t)in * out >= SPREAD_MIN)
         spread(&all);
@@ -178,8 +194,8 @@ static void layer_run(const tdm_shape_t *s, const tdm_layer_weights_t *l, tdm_kv
         double *k = w->k + (uint64_t)t * kv_width, *v = w->v + (uint64_t)t * kv_width;
         norm(w->x + (uint64_t)t * s->hidden, l->attn_norm, s->hidden, (double)s->rms_eps,
              w->normed);
-        linear(w->normed, l->wk, s->hidden, kv_width, k);
-        linear(w->normed, l->wv, s->hidden, kv_width, v);
+        linear(w->normed, l->wk, &l->fp8[TDM_MATRIX_K], s->hidden, kv_width, k);
+        linear(w->normed, l->wv, &l->fp8[TDM_MATRIX_V], s->hidden, kv_width, v);
         rotate(s, k, s->nhead_kv, t);
         for (uint32_t i = 0; kv_dtype == TDM_KV_BF16 && i < kv_width; i++) {
             k[i] = through_bf16(k[i]);
@@ -193,16 +209,16 @@ static void layer_run(const tdm_shape_t *s, const tdm_layer_weights_t *l, tdm_kv
     for (uint32_t t = 0; t < cnt; t++) {
         double *x = w->x + (uint64_t)t * s->hidden;
         norm(x, l->attn_norm, s->hidden, (double)s->rms_eps, w->normed);
-        linear(w->normed, l->wq, s->hidden, q_width, w->q);
+        linear(w->normed, l->wq, &l->fp8[TDM_MATRIX_Q], s->hidden, q_width, w->q);
         rotate(s, w->q, s->nhead_q, t);
         attend(s, w->q, w->k, w->v, t, w->score, w->att);
-        linear(w->att, l->wo, q_width, s->hidden, w->add);
+        linear(w->att, l->wo, &l->fp8[TDM_MATRIX_O], q_width, s->hidden, w->add);
         for (uint32_t i = 0; i < s->hidden; i++) x[i] += w->add[i];
         norm(x, l->ffn_norm, s->hidden, (double)s->rms_eps, w->normed);
-        linear(w->normed, l->w_gate, s->hidden, s->ffn, w->gate);
-        linear(w->normed, l->w_up, s->hidden, s->ffn, w->up);
+        linear(w->normed, l->w_gate, &l->fp8[TDM_MATRIX_GATE], s->hidden, s->ffn, w->gate);
+        linear(w->normed, l->w_up, &l->fp8[TDM_MATRIX_UP], s->hidden, s->ffn, w->up);
         for (uint32_t i = 0; i < s->ffn; i++) w->gate[i] *= w->up[i] / (1.0 + exp(-w->gate[i]));
-        linear(w->gate, l->w_down, s->ffn, s->hidden, w->add);
+        linear(w->gate, l->w_down, &l->fp8[TDM_MATRIX_DOWN], s->ffn, s->hidden, w->add);
         for (uint32_t i = 0; i < s->hidden; i++) x[i] += w->add[i];
     }
 }
@@ -220,7 +236,7 @@ tdm_status_t tdm_forward_ref(const tdm_weights_t *weights, tdm_kv_dtype_t kv_dty
     for (uint32_t t = first; t < cnt; t++) {
         norm(w.x + (uint64_t)t * s->hidden, weights->out_norm, s->hidden, (double)s->rms_eps,
              w.normed);
-        linear(w.normed, weights->lm_head, s->hidden, s->vocab,
+        linear(w.normed, weights->lm_head, NULL, s->hidden, s->vocab,
                logits + (uint64_t)(t - first) * s->vocab);
     }
     free(w.mem);

@@ -582,7 +582,7 @@ def keys_are_asked_for():
 
 
 def other_modes_give_the_same_tokens():
-    """Ordinary pages, an executor thread, busy polling, bf16 and fp8 pages, no ISA,
+    """Ordinary pages, an executor thread, busy polling, bf16 and fp8 pages, fp8 weights, no ISA,
     serial and streams, plans begun ahead: all serve, and what must be equal is."""
     want = {}
     drawn = {"temperature": 0.9, "top_p": 0.9, "seed": 7, "frequency_penalty": 0.5}
@@ -590,15 +590,16 @@ def other_modes_give_the_same_tokens():
                      {"tile.poll": "busy"}, {"exec.isa": "scalar"}, {"exec.sms": 1},
                      {"sched.route": "serial"}, {"sched.route": "streams"}, {"sched.depth": 1},
                      {"exec.ahead": 1}, {"exec.ahead": 1, "exec.mode": "thread", "tile.poll": "busy"},
-                     {"tile.api": 3}, {"exec.kv_dtype": "bf16"}, {"exec.kv_dtype": "fp8"}):
+                     {"tile.api": 3}, {"exec.kv_dtype": "bf16"}, {"exec.kv_dtype": "fp8"},
+                     {"exec.weight_dtype": "fp8"}, {"exec.weight_dtype": "fp8", "exec.mode": "thread"}):
         with Appliance(BIN, settings) as a:
             for prompt in ("one", "two " * 40):
                 ids = a.complete(prompt, 16)
                 assert len(ids) == 16
-                if "exec.kv_dtype" not in settings:
-                    assert want.setdefault(prompt, ids) == ids, (settings, prompt)
-                    ids = a.complete(prompt, 40, **drawn)
-                    assert want.setdefault(prompt + " drawn", ids) == ids, (settings, prompt)
+                key = prompt, settings.get("exec.kv_dtype"), settings.get("exec.weight_dtype")
+                assert want.setdefault(key, ids) == ids, (settings, prompt)
+                ids = a.complete(prompt, 40, **drawn)
+                assert want.setdefault(("drawn", *key), ids) == ids, (settings, prompt)
 
 
 def main():

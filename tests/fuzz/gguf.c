@@ -42,10 +42,10 @@ static void walk(const tdm_gguf_t *g) {
 static void load(const tdm_gguf_t *g, const tdm_shape_t *shape) {
     static tdm_weights_t w;
     tdm_error_t err = {0};
-    uint64_t sz = tdm_weights_sz(shape);
+    uint64_t sz = tdm_weights_sz(shape, TDM_WEIGHT_BF16);
     if (sz > 1u << 20) return;
     tdm_arena_t arena = fuzz_arena(sz);
-    if (tdm_weights_load(g, shape, &arena, NULL, NULL, &w, &err) != TDM_OK)
+    if (tdm_weights_load(g, shape, TDM_WEIGHT_BF16, &arena, NULL, NULL, &w, &err) != TDM_OK)
         FUZZ_CHECK(err.text[0] != 0);
     free(arena.base);
 }

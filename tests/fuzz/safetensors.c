@@ -31,8 +31,9 @@ static void load(const tdm_safetensors_t *s) {
         FUZZ_CHECK(err.text[0] != 0);
         return;
     }
-    tdm_arena_t arena = fuzz_arena(tdm_weights_sz(&seed_shape));
-    (void)!tdm_weights_load_checkpoint(s, &seed_shape, &arena, NULL, NULL, &w, &err);
+    tdm_arena_t arena = fuzz_arena(tdm_weights_sz(&seed_shape, TDM_WEIGHT_BF16));
+    (void)!tdm_weights_load_checkpoint(s, &seed_shape, TDM_WEIGHT_BF16, &arena, NULL, NULL, &w,
+                                       &err);
     free(arena.base);
 }
 

@@ -245,8 +245,10 @@ int part_llama_ref(const char *path, uint32_t layer_cnt, uint32_t vocab) {
     double *want = bench_alloc((uint64_t)LLAMA_LEN * vocab * sizeof *want);
     int64_t start_ns = tdm_clock_now_ns();
     llama_tokens(token, vocab);
-    if (tdm_arena_open(&arena, TDM_ARENA_PLAIN, tdm_weights_sz(&shape) + 4096, &err) != TDM_OK ||
-        tdm_dummy_fill(&shape, TDM_DUMMY_SEED, &arena, NULL, NULL, &w, &err) != TDM_OK)
+    if (tdm_arena_open(&arena, TDM_ARENA_PLAIN, tdm_weights_sz(&shape, TDM_WEIGHT_BF16) + 4096,
+                       &err) != TDM_OK ||
+        tdm_dummy_fill(&shape, TDM_DUMMY_SEED, TDM_WEIGHT_BF16, &arena, NULL, NULL, &w, &err) !=
+            TDM_OK)
         exit(2);
     int64_t filled_ns = tdm_clock_now_ns();
     if (tdm_forward_ref(&w, TDM_KV_BF16, token, LLAMA_LEN, 0, want) != TDM_OK) exit(2);

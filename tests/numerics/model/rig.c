@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/numerics/model/rig.h"
 
+#include "appliance/abi/fp8.h"
 #include "appliance/base/check.h"
 
 #include <math.h>
@@ -61,6 +62,40 @@ static void release(const void *p) {
     free((void *)(uintptr_t)p);
 }
 
+/* coded makes codes of a matrix and frees it. */
+static tdm_fp8_matrix_t coded(const tdm_bf16_t **w, uint64_t out, uint64_t in) {
+    uint8_t *code = malloc(out * in);
+    float *scale = malloc(out * sizeof *scale), *row = malloc(in * sizeof *row);
+    TDM_CHECK(code && scale && row);
+    for (uint64_t o = 0; o < out; o++) {
+        for (uint64_t i = 0; i < in; i++) {
+            uint32_t bits = (uint32_t)(*w)[o * in + i] << 16;
+            memcpy(&row[i], &bits, sizeof bits);
+        }
+        scale[o] = tdm_fp8_row(row, in, code + o * in);
+    }
+    free(row);
+    release(*w);
+    *w = NULL;
+    return (tdm_fp8_matrix_t){.code = code, .scale = scale};
+}
+
+void rig_weights_fp8(tdm_weights_t *w) {
+    const tdm_shape_t *s = &w->shape;
+    uint64_t q = (uint64_t)s->nhead_q * s->head_dim, kv = (uint64_t)s->nhead_kv * s->head_dim;
+    w->dtype = TDM_WEIGHT_FP8;
+    for (uint32_t l = 0; l < s->layer_cnt; l++) {
+        tdm_layer_weights_t *y = &w->layer[l];
+        y->fp8[TDM_MATRIX_Q] = coded(&y->wq, q, s->hidden);
+        y->fp8[TDM_MATRIX_K] = coded(&y->wk, kv, s->hidden);
+        y->fp8[TDM_MATRIX_V] = coded(&y->wv, kv, s->hidden);
+        y->fp8[TDM_MATRIX_O] = coded(&y->wo, s->hidden, q);
+        y->fp8[TDM_MATRIX_GATE] = coded(&y->w_gate, s->ffn, s->hidden);
+        y->fp8[TDM_MATRIX_UP] = coded(&y->w_up, s->ffn, s->hidden);
+        y->fp8[TDM_MATRIX_DOWN] = coded(&y->w_down, s->hidden, s->ffn);
+    }
+}
+
 void rig_weights_free(tdm_weights_t *w) {
     if (w->lm_head != w->embed) release(w->lm_head);
     release(w->embed);
@@ -70,6 +105,10 @@ void rig_weights_free(tdm_weights_t *w) {
         const void *all[] = {y->attn_norm, y->wq,     y->wk,   y->wv,    y->wo,
                              y->ffn_norm,  y->w_gate, y->w_up, y->w_down};
         for (size_t i = 0; i < TDM_COUNT_OF(all); i++) release(all[i]);
+        for (size_t i = 0; i < TDM_MATRIX_CNT; i++) {
+            release(y->fp8[i].code);
+            release(y->fp8[i].scale);
+        }
     }
     free(w);
 }

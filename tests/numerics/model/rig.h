@@ -27,6 +27,9 @@ typedef struct rig_stream {
 tdm_weights_t *rig_weights_make(const tdm_shape_t *shape, uint64_t seed);
 void rig_weights_free(tdm_weights_t *w);
 
+/* rig_weights_fp8 makes the layers' matrices fp8. */
+void rig_weights_fp8(tdm_weights_t *w);
+
 /* rig_stream_make: a random prompt; is_greedy or random sampling. */
 void rig_stream_make(rig_stream_t *s, uint32_t prompt_cnt, uint32_t out_max, uint32_t vocab,
                      int is_greedy, tdm_rng_t *rng);

@@ -77,9 +77,10 @@ static void run_alone(const tdm_weights_t *w, rig_stream_t *s, uint32_t kv_dtype
     tdm_backend_destroy(b);
 }
 
-static void compare_all(uint32_t kv_dtype, uint32_t isa, uint32_t is_ahead, uint32_t sm_from,
-                        uint32_t sm_to, uint64_t seed) {
+static void compare_all(uint32_t weight_dtype, uint32_t kv_dtype, uint32_t isa, uint32_t is_ahead,
+                        uint32_t sm_from, uint32_t sm_to, uint64_t seed) {
     tdm_weights_t *w = rig_weights_make(&shape, seed);
+    if (weight_dtype == TDM_WEIGHT_FP8) rig_weights_fp8(w);
     rig_stream_t *alone = malloc(STREAMS * sizeof *alone);
     rig_stream_t *together = malloc(STREAMS * sizeof *together);
     assert_non_null(alone);
@@ -112,17 +113,23 @@ static void compare_all(uint32_t kv_dtype, uint32_t isa, uint32_t is_ahead, uint
 
 static void streams_over_float_pages_are_what_they_are_alone(void **state) {
     (void)state;
-    compare_all(TDM_KV_F32, TDM_CPU_ISA_AUTO, 0, 3, 3, 11);
+    compare_all(TDM_WEIGHT_BF16, TDM_KV_F32, TDM_CPU_ISA_AUTO, 0, 3, 3, 11);
 }
 
 static void streams_over_bf16_pages_are_what_they_are_alone(void **state) {
     (void)state;
-    compare_all(TDM_KV_BF16, TDM_CPU_ISA_AUTO, 0, 1, 3, 12);
+    compare_all(TDM_WEIGHT_BF16, TDM_KV_BF16, TDM_CPU_ISA_AUTO, 0, 1, 3, 12);
 }
 
 static void streams_over_fp8_pages_are_what_they_are_alone(void **state) {
     (void)state;
-    compare_all(TDM_KV_E4M3, TDM_CPU_ISA_AUTO, 0, 2, 3, 14);
+    compare_all(TDM_WEIGHT_BF16, TDM_KV_E4M3, TDM_CPU_ISA_AUTO, 0, 2, 3, 14);
+}
+
+static void streams_of_fp8_weights_are_what_they_are_alone(void **state) {
+    (void)state;
+    compare_all(TDM_WEIGHT_FP8, TDM_KV_F32, TDM_CPU_ISA_AUTO, 0, 2, 3, 16);
+    compare_all(TDM_WEIGHT_FP8, TDM_KV_E4M3, TDM_CPU_ISA_AUTO, 1, 3, 3, 17);
 }
 
 /* go_on runs a greedy stream whole, then has another backend begin anew from
@@ -158,14 +165,14 @@ static void a_second_life_goes_on_where_the_first_ended(void **state) {
 #if defined(__x86_64__)
 static void streams_on_avx2_are_what_they_are_alone(void **state) {
     (void)state;
-    compare_all(TDM_KV_BF16, TDM_CPU_ISA_AVX2, 0, 2, 2, 13);
+    compare_all(TDM_WEIGHT_BF16, TDM_KV_BF16, TDM_CPU_ISA_AVX2, 0, 2, 2, 13);
 }
 #endif
 
 /* The tokens that decodes run on are not known when they are planned. */
 static void streams_planned_ahead_are_what_they_are_alone(void **state) {
     (void)state;
-    compare_all(TDM_KV_F32, TDM_CPU_ISA_AUTO, 1, 1, 3, 14);
+    compare_all(TDM_WEIGHT_BF16, TDM_KV_F32, TDM_CPU_ISA_AUTO, 1, 1, 3, 14);
 }
 
 int main(void) {
@@ -173,6 +180,7 @@ int main(void) {
         cmocka_unit_test(streams_over_float_pages_are_what_they_are_alone),
         cmocka_unit_test(streams_over_bf16_pages_are_what_they_are_alone),
         cmocka_unit_test(streams_over_fp8_pages_are_what_they_are_alone),
+        cmocka_unit_test(streams_of_fp8_weights_are_what_they_are_alone),
         cmocka_unit_test(a_second_life_goes_on_where_the_first_ended),
         cmocka_unit_test(streams_planned_ahead_are_what_they_are_alone),
 #if defined(__x86_64__)

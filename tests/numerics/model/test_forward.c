@@ -29,6 +29,7 @@ typedef struct one_case {
     tdm_shape_t shape;
     uint32_t kv_dtype;
     uint32_t cpu_isa;
+    uint32_t is_fp8; /* weights */
 } one_case_t;
 
 #define SHAPE(q, kv, dim, tied, ...)                                                               \
@@ -43,21 +44,25 @@ typedef struct one_case {
     .rope_high_freq_factor = 4.0f, .rope_original_context = 64
 
 static const one_case_t cases[] = {
-    {"group 1, untied", SHAPE(2, 2, 64, 0, .rope_kind = TDM_ROPE_PLAIN), TDM_KV_F32, 0},
-    {"group 2, tied", SHAPE(4, 2, 64, 1, .rope_kind = TDM_ROPE_PLAIN), TDM_KV_F32, 0},
-    {"group 3, one KV head", SHAPE(3, 1, 64, 1, .rope_kind = TDM_ROPE_PLAIN), TDM_KV_F32, 0},
+    {"group 1, untied", SHAPE(2, 2, 64, 0, .rope_kind = TDM_ROPE_PLAIN), TDM_KV_F32, 0, 0},
+    {"group 2, tied", SHAPE(4, 2, 64, 1, .rope_kind = TDM_ROPE_PLAIN), TDM_KV_F32, 0, 0},
+    {"group 3, one KV head", SHAPE(3, 1, 64, 1, .rope_kind = TDM_ROPE_PLAIN), TDM_KV_F32, 0, 0},
     {"group 4, linear", SHAPE(4, 1, 64, 0, .rope_kind = TDM_ROPE_LINEAR, .rope_factor = 4.0f),
-     TDM_KV_F32, 0},
-    {"group 8, llama3, dim 128", SHAPE(8, 1, 128, 0, LLAMA3), TDM_KV_F32, 0},
-    {"group 2, llama3, tied", SHAPE(4, 2, 64, 1, LLAMA3), TDM_KV_F32, 0},
-    {"scalar", SHAPE(3, 1, 64, 1, .rope_kind = TDM_ROPE_PLAIN), TDM_KV_F32, TDM_CPU_ISA_SCALAR},
-    {"avx2", SHAPE(3, 1, 64, 1, .rope_kind = TDM_ROPE_PLAIN), TDM_KV_F32, TDM_CPU_ISA_AVX2},
-    {"bf16 pages", SHAPE(4, 2, 64, 0, .rope_kind = TDM_ROPE_PLAIN), TDM_KV_BF16, 0},
-    {"bf16 pages, dim 128", SHAPE(4, 4, 128, 1, LLAMA3), TDM_KV_BF16, 0},
-    {"fp8 pages", SHAPE(4, 2, 64, 0, .rope_kind = TDM_ROPE_PLAIN), TDM_KV_E4M3, 0},
+     TDM_KV_F32, 0, 0},
+    {"group 8, llama3, dim 128", SHAPE(8, 1, 128, 0, LLAMA3), TDM_KV_F32, 0, 0},
+    {"group 2, llama3, tied", SHAPE(4, 2, 64, 1, LLAMA3), TDM_KV_F32, 0, 0},
+    {"scalar", SHAPE(3, 1, 64, 1, .rope_kind = TDM_ROPE_PLAIN), TDM_KV_F32, TDM_CPU_ISA_SCALAR, 0},
+    {"avx2", SHAPE(3, 1, 64, 1, .rope_kind = TDM_ROPE_PLAIN), TDM_KV_F32, TDM_CPU_ISA_AVX2, 0},
+    {"bf16 pages", SHAPE(4, 2, 64, 0, .rope_kind = TDM_ROPE_PLAIN), TDM_KV_BF16, 0, 0},
+    {"bf16 pages, dim 128", SHAPE(4, 4, 128, 1, LLAMA3), TDM_KV_BF16, 0, 0},
+    {"fp8 pages", SHAPE(4, 2, 64, 0, .rope_kind = TDM_ROPE_PLAIN), TDM_KV_E4M3, 0, 0},
     {"fp8 pages, scalar", SHAPE(4, 2, 64, 0, .rope_kind = TDM_ROPE_PLAIN), TDM_KV_E4M3,
-     TDM_CPU_ISA_SCALAR},
-    {"fp8 pages, dim 128", SHAPE(4, 4, 128, 1, LLAMA3), TDM_KV_E4M3, 0},
+     TDM_CPU_ISA_SCALAR, 0},
+    {"fp8 pages, dim 128", SHAPE(4, 4, 128, 1, LLAMA3), TDM_KV_E4M3, 0, 0},
+    {"fp8 weights", SHAPE(4, 2, 64, 0, .rope_kind = TDM_ROPE_PLAIN), TDM_KV_F32, 0, 1},
+    {"fp8 weights, avx2", SHAPE(3, 1, 64, 1, .rope_kind = TDM_ROPE_PLAIN), TDM_KV_F32,
+     TDM_CPU_ISA_AVX2, 1},
+    {"fp8 weights and pages", SHAPE(8, 1, 128, 0, LLAMA3), TDM_KV_E4M3, 0, 1},
 };
 
 /* check compares position `pos` (a sampled token) with the logits of the
@@ -99,6 +104,7 @@ static double run_case(const one_case_t *c, uint64_t seed) {
     tdm_rng_t rng = {seed};
     tdm_weights_t *w = rig_weights_make(&c->shape, seed);
     if (c->kv_dtype == TDM_KV_E4M3) give_scales(w);
+    if (c->is_fp8) rig_weights_fp8(w);
     tdm_backend_config_t config = {.kv_page_cnt = 4,
                                    .kv_dtype = c->kv_dtype,
                                    .seq_max = 2,

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Goal: the sums of kernels/cpu/linear.h are right, and their bits depend
    on position alone.  Method: random widths (many no multiple of 64)
-   against double, and every row count, row position, output cut and
+   against double, of bf16 and fp8 weights, and every row count, row position, output cut and
    instruction set against the plain form, bit for bit. */
 #include "kernels/cpu/linear.h"
 
+#include "appliance/abi/fp8.h"
 #include "appliance/base/rng.h"
 #include "kernels/cpu/isa.h"
 
@@ -26,6 +27,8 @@ typedef struct data {
     float *x;      /* [ROWS][in] */
     float *xp;     /* [ROWS][stride] */
     tdm_bf16_t *w; /* [OUTS][in] */
+    uint8_t *code; /* [OUTS][in] of fp8; NULL: bf16 */
+    float scale[OUTS];
     float *panel;
 } data_t;
 
@@ -54,7 +57,26 @@ static data_t data_make(uint32_t in, tdm_rng_t *rng) {
     return d;
 }
 
+/* data_code makes the weights fp8: codes of every kind but NaN, and scales of
+   their own. */
+static void data_code(data_t *d, tdm_rng_t *rng) {
+    d->code = malloc((size_t)OUTS * d->in);
+    assert_non_null(d->code);
+    for (uint64_t i = 0; i < (uint64_t)OUTS * d->in; i++) {
+        uint8_t code = (uint8_t)tdm_rng_below(rng, 256);
+        d->code[i] = (code & 0x7f) == 0x7f ? 0 : code;
+    }
+    for (uint32_t o = 0; o < OUTS; o++) d->scale[o] = 0.001f + 0.01f * draw(rng) * draw(rng);
+}
+
+static double weight(const data_t *d, uint32_t o, uint32_t k) {
+    uint64_t at = (uint64_t)o * d->in + k;
+    if (!d->code) return (double)tdm_bf16_to_f32(d->w[at]);
+    return (double)tdm_f32_from_fp8(d->code[at]) * (double)d->scale[o];
+}
+
 static void data_free(data_t *d) {
+    free(d->code);
     free(d->x);
     free(d->xp);
     free(d->w);
@@ -63,44 +85,51 @@ static void data_free(data_t *d) {
 
 static void run(tdm_linear_fn_t fn, const data_t *d, uint32_t row, uint32_t row_cnt, uint32_t out,
                 uint32_t out_cnt, float *y) {
-    tdm_linear_tile_t t = {.xp = d->xp + row * d->stride,
-                           .xp_stride = d->stride,
-                           .w = d->w + (uint64_t)out * d->in,
-                           .in = d->in,
-                           .row_cnt = row_cnt,
-                           .out_cnt = out_cnt,
-                           .y = y + row * OUTS + out,
-                           .y_stride = OUTS,
-                           .panel = d->panel};
+    tdm_linear_tile_t t = {
+        .xp = d->xp + row * d->stride,
+        .xp_stride = d->stride,
+        .w = d->code ? NULL : d->w + (uint64_t)out * d->in,
+        .fp8 = {d->code ? d->code + (uint64_t)out * d->in : NULL, d->scale + out},
+        .in = d->in,
+        .row_cnt = row_cnt,
+        .out_cnt = out_cnt,
+        .y = y + row * OUTS + out,
+        .y_stride = OUTS,
+        .panel = d->panel};
     fn(&t);
 }
 
 static const uint32_t widths[] = {1, 2, 31, 32, 33, 63, 64, 65, 127, 192, 200, 576, 1000};
 
-static void sums_are_right(void **state) {
-    (void)state;
+static void sums_are_right_of(int is_fp8) {
     tdm_rng_t rng = {1};
     for (size_t i = 0; i < TDM_COUNT_OF(widths); i++) {
         data_t d = data_make(widths[i], &rng);
+        if (is_fp8) data_code(&d, &rng);
         float y[ROWS * OUTS];
         run(tdm_linear_scalar, &d, 0, ROWS, 0, OUTS, y);
         for (uint32_t r = 0; r < ROWS; r++) {
             for (uint32_t o = 0; o < OUTS; o++) {
                 double want = 0.0, size = 0.0;
                 for (uint32_t k = 0; k < d.in; k++) {
-                    double p = (double)d.x[r * d.in + k] *
-                               (double)tdm_bf16_to_f32(d.w[(uint64_t)o * d.in + k]);
+                    double p = (double)d.x[r * d.in + k] * weight(&d, o, k);
                     want += p;
                     size += fabs(p);
                 }
-                /* 64 sums of in / 64 terms and a tree of depth 6, half a
-                   unit of 2^-24 each. */
-                double bound = size * (d.in / 64 + 7) * 0x1.0p-24;
+                /* 64 sums of in / 64 terms, a tree of depth 6 and a scale, half
+                   a unit of 2^-24 each. */
+                double bound = size * (d.in / 64 + 7 + (unsigned)is_fp8) * 0x1.0p-24;
                 assert_true(fabs((double)y[r * OUTS + o] - want) <= bound);
             }
         }
         data_free(&d);
     }
+}
+
+static void sums_are_right(void **state) {
+    (void)state;
+    sums_are_right_of(0);
+    sums_are_right_of(1);
 }
 
 /* cuts runs all rows and outputs in random rectangles. */
@@ -130,8 +159,9 @@ static void bits_depend_on_position_alone(void **state) {
             printf("  no %s here\n", tdm_cpu_isa_name(isa));
             continue;
         }
-        for (size_t i = 0; i < TDM_COUNT_OF(widths); i++) {
-            data_t d = data_make(widths[i], &rng);
+        for (size_t i = 0; i < 2 * TDM_COUNT_OF(widths); i++) {
+            data_t d = data_make(widths[i / 2], &rng);
+            if (i % 2) data_code(&d, &rng);
             float want[ROWS * OUTS];
             run(tdm_linear_scalar, &d, 0, ROWS, 0, OUTS, want);
             cuts(tdm_linear_for(resolved), &d, want, &rng);

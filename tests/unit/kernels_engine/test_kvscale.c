@@ -114,10 +114,12 @@ static void a_drawn_dummy_has_the_scales_of_its_weights(void **state) {
     static tdm_weights_t full, shape_only;
     tdm_shape_t shape;
     assert_int_equal(tdm_dummy_shape("tiny", &shape, &err), TDM_OK);
-    assert_int_equal(tdm_arena_open(&arena, TDM_ARENA_PLAIN, tdm_weights_sz(&shape) + 4096, &err),
+    assert_int_equal(tdm_arena_open(&arena, TDM_ARENA_PLAIN,
+                                    tdm_weights_sz(&shape, TDM_WEIGHT_BF16) + 4096, &err),
                      TDM_OK);
-    assert_int_equal(tdm_dummy_fill(&shape, TDM_DUMMY_SEED, &arena, NULL, NULL, &full, &err),
-                     TDM_OK);
+    assert_int_equal(
+        tdm_dummy_fill(&shape, TDM_DUMMY_SEED, TDM_WEIGHT_BF16, &arena, NULL, NULL, &full, &err),
+        TDM_OK);
     shape_only.shape = shape;
     for (uint32_t l = 0; l < shape.layer_cnt; l++) {
         float want[2][TDM_HEAD_DIM_MAX], got[2][TDM_HEAD_DIM_MAX];

@@ -211,7 +211,7 @@ static void both_files_give_the_same_bits(void **state) {
         if (tdm_model_open(path, NULL, &gguf, &err) != TDM_OK) fail_msg("%s", err.text);
         assert_memory_equal(tdm_model_shape(hf), tdm_model_shape(gguf), sizeof(tdm_shape_t));
         const tdm_arena_t *a = tdm_model_arena(hf), *b = tdm_model_arena(gguf);
-        uint64_t sz = tdm_weights_sz(tdm_model_shape(hf));
+        uint64_t sz = tdm_weights_sz(tdm_model_shape(hf), TDM_WEIGHT_BF16);
         assert_memory_equal(a->base, b->base, sz);
         const tdm_weights_t *w = tdm_model_weights(hf);
         assert_true((w->lm_head == w->embed) == !c.is_untied);

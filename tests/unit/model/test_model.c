@@ -96,8 +96,10 @@ static void the_same_seed_gives_the_same_bits(void **state) {
     for (uint32_t k = 0; k < 3; k++) {
         tdm_arena_t a;
         static tdm_weights_t w;
-        assert_int_equal(tdm_arena_open(&a, TDM_ARENA_PLAIN, tdm_weights_sz(&s), &err), TDM_OK);
-        assert_int_equal(tdm_dummy_fill(&s, k < 2 ? 7 : 8, &a, NULL, NULL, &w, &err), TDM_OK);
+        assert_int_equal(
+            tdm_arena_open(&a, TDM_ARENA_PLAIN, tdm_weights_sz(&s, TDM_WEIGHT_BF16), &err), TDM_OK);
+        assert_int_equal(
+            tdm_dummy_fill(&s, k < 2 ? 7 : 8, TDM_WEIGHT_BF16, &a, NULL, NULL, &w, &err), TDM_OK);
         h[k] = hash_weights(&w);
         tdm_arena_close(&a);
     }

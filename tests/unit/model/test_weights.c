@@ -3,6 +3,7 @@
    would change the output and is not implemented is refused by name.
    Method: a two-layer file whose weights are all different small numbers
    that bf16 holds exactly, then the same file with one thing changed. */
+#include "appliance/abi/fp8.h"
 #include "appliance/model/dequant.h"
 #include "appliance/model/weights.h"
 #include "tests/unit/model/gguf_build.h"
@@ -144,8 +145,11 @@ static void weights_land_where_the_kernels_look(void **state) {
         assert_int_equal(s.is_tied, !is_untied);
         assert_int_equal(s.rope_kind, TDM_ROPE_PLAIN);
         assert_true(s.rope_theta == 500000);
-        assert_int_equal(tdm_arena_open(&arena, TDM_ARENA_PLAIN, tdm_weights_sz(&s), &err), TDM_OK);
-        assert_int_equal(tdm_weights_load(g, &s, &arena, on_progress, &p, &w, &err), TDM_OK);
+        assert_int_equal(
+            tdm_arena_open(&arena, TDM_ARENA_PLAIN, tdm_weights_sz(&s, TDM_WEIGHT_BF16), &err),
+            TDM_OK);
+        assert_int_equal(
+            tdm_weights_load(g, &s, TDM_WEIGHT_BF16, &arena, on_progress, &p, &w, &err), TDM_OK);
         assert_bf16(w.embed, 0, VOCAB * HIDDEN);
         for (uint32_t l = 0; l < LAYERS; l++) {
             uint32_t n = 1 + 9 * l;
@@ -164,11 +168,70 @@ static void weights_land_where_the_kernels_look(void **state) {
             assert_bf16(w.lm_head, 20, VOCAB * HIDDEN);
         else
             assert_ptr_equal(w.lm_head, w.embed);
-        assert_true(p.calls > LAYERS && p.done == p.total && p.total == tdm_weights_sz(&s));
+        assert_true(p.calls > LAYERS && p.done == p.total &&
+                    p.total == tdm_weights_sz(&s, TDM_WEIGHT_BF16));
         tdm_arena_close(&arena);
         tdm_gguf_close(g);
         gguf_drop(&b);
     }
+}
+
+/* Of every matrix of a layer: the row's largest is the largest code, and each
+   weight is within half a step of its bf16 value. */
+static void assert_codes(const tdm_fp8_matrix_t *m, const tdm_bf16_t *w, uint64_t rows,
+                         uint64_t cols) {
+    for (uint64_t r = 0; r < rows; r++) {
+        float most = 0.0f;
+        for (uint64_t c = 0; c < cols; c++)
+            most = fmaxf(most, fabsf(tdm_f32_from_bf16(w[r * cols + c])));
+        assert_true(m->scale[r] == (most > 0.0f ? most / 448.0f : 1.0f));
+        for (uint64_t c = 0; c < cols; c++) {
+            float want = tdm_f32_from_bf16(w[r * cols + c]);
+            float got = tdm_f32_from_fp8(m->code[r * cols + c]) * m->scale[r];
+            assert_true(fabsf(got - want) <=
+                        fmaxf(0x1p-4f * fabsf(want), 0x1p-10f * m->scale[r]) * 1.0001f);
+        }
+    }
+}
+
+static void weights_become_fp8_where_asked_for(void **state) {
+    (void)state;
+    change_t c = {.is_untied = 1};
+    gguf_build_t b;
+    tdm_gguf_t *g;
+    tdm_error_t err = {0};
+    tdm_shape_t s;
+    tdm_arena_t arena[2];
+    static tdm_weights_t w[2];
+    build(&b, &c);
+    assert_int_equal(tdm_gguf_parse(b.bytes, b.sz, &g, &err), TDM_OK);
+    assert_int_equal(tdm_shape_from_gguf(g, &s, &err), TDM_OK);
+    for (uint32_t i = 0; i < 2; i++) {
+        tdm_weight_dtype_t dtype = i ? TDM_WEIGHT_FP8 : TDM_WEIGHT_BF16;
+        uint64_t sz = tdm_weights_sz(&s, dtype);
+        assert_int_equal(tdm_arena_open(&arena[i], TDM_ARENA_PLAIN, sz, &err), TDM_OK);
+        assert_int_equal(tdm_weights_load(g, &s, dtype, &arena[i], NULL, NULL, &w[i], &err),
+                         TDM_OK);
+        assert_int_equal(arena[i].used, sz);
+        assert_int_equal(w[i].dtype, dtype);
+    }
+    assert_memory_equal(w[0].embed, w[1].embed, VOCAB * HIDDEN * sizeof(tdm_bf16_t));
+    assert_memory_equal(w[0].lm_head, w[1].lm_head, VOCAB * HIDDEN * sizeof(tdm_bf16_t));
+    for (uint32_t l = 0; l < LAYERS; l++) {
+        const tdm_layer_weights_t *x = &w[0].layer[l], *y = &w[1].layer[l];
+        assert_true(!y->wq && !y->w_down && !x->fp8[TDM_MATRIX_Q].code);
+        assert_codes(&y->fp8[TDM_MATRIX_Q], x->wq, NQ * HD, HIDDEN);
+        assert_codes(&y->fp8[TDM_MATRIX_K], x->wk, NKV * HD, HIDDEN);
+        assert_codes(&y->fp8[TDM_MATRIX_V], x->wv, NKV * HD, HIDDEN);
+        assert_codes(&y->fp8[TDM_MATRIX_O], x->wo, HIDDEN, NQ * HD);
+        assert_codes(&y->fp8[TDM_MATRIX_GATE], x->w_gate, FFN, HIDDEN);
+        assert_codes(&y->fp8[TDM_MATRIX_UP], x->w_up, FFN, HIDDEN);
+        assert_codes(&y->fp8[TDM_MATRIX_DOWN], x->w_down, HIDDEN, FFN);
+    }
+    tdm_arena_close(&arena[0]);
+    tdm_arena_close(&arena[1]);
+    tdm_gguf_close(g);
+    gguf_drop(&b);
 }
 
 static void what_is_not_implemented_is_refused_by_name(void **state) {
@@ -222,8 +285,11 @@ static void weights_that_are_not_finite_are_refused(void **state) {
         build(&b, &c);
         assert_int_equal(tdm_gguf_parse(b.bytes, b.sz, &g, &err), TDM_OK);
         assert_int_equal(tdm_shape_from_gguf(g, &s, &err), TDM_OK);
-        assert_int_equal(tdm_arena_open(&arena, TDM_ARENA_PLAIN, tdm_weights_sz(&s), &err), TDM_OK);
-        assert_int_equal(tdm_weights_load(g, &s, &arena, NULL, NULL, &w, &err), TDM_ERR_CORRUPT);
+        assert_int_equal(
+            tdm_arena_open(&arena, TDM_ARENA_PLAIN, tdm_weights_sz(&s, TDM_WEIGHT_BF16), &err),
+            TDM_OK);
+        assert_int_equal(tdm_weights_load(g, &s, TDM_WEIGHT_BF16, &arena, NULL, NULL, &w, &err),
+                         TDM_ERR_CORRUPT);
         assert_non_null(strstr(err.text, name[i]));
         tdm_arena_close(&arena);
         tdm_gguf_close(g);
@@ -310,6 +376,7 @@ static void a_longer_context_is_cut_to_what_the_house_takes(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(weights_land_where_the_kernels_look),
+        cmocka_unit_test(weights_become_fp8_where_asked_for),
         cmocka_unit_test(what_is_not_implemented_is_refused_by_name),
         cmocka_unit_test(weights_that_are_not_finite_are_refused),
         cmocka_unit_test(linear_scaling_is_read_from_both_spellings),
