@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "appliance/ctl/bench.h"
 
+#include "appliance/abi/limits.h"
 #include "appliance/base/clock.h"
 #include "appliance/base/sum.h"
 #include "appliance/ctl/bench_file.h"
@@ -23,6 +24,7 @@ typedef struct words {
     const char *out, *planned, *trace, *only;
     tdm_cell_t cell[CELL_MAX];
     double rate[RATE_MAX];
+    uint32_t warm[RATE_MAX]; /* decodes that run when the first request of a rate arrives */
     uint32_t cell_cnt, rate_cnt;
     double window, epsilon;
     double seconds;       /* no window begins that would end after so many; 0: no end */
@@ -41,12 +43,15 @@ static int cells_read(const char *text, words_t *w) {
     return 0;
 }
 
-/* rates_read takes numbers, the one that matters most first. */
+/* rates_read takes RATE[@WARM], the one that matters most first. */
 static int rates_read(const char *text, words_t *w) {
     for (w->rate_cnt = 0; w->rate_cnt < RATE_MAX; text++) {
         char *end;
         double v = strtod(text, &end);
-        if (end == text || !(v > 0.0 && v < 1e6) || (*end && *end != ',')) return 0;
+        int is_number = end != text && v > 0.0 && v < 1e6;
+        w->warm[w->rate_cnt] = 0;
+        if (is_number && *end == '@') w->warm[w->rate_cnt] = (uint32_t)strtoul(end + 1, &end, 10);
+        if (!is_number || (*end && *end != ',') || w->warm[w->rate_cnt] > TDM_SEQ_MAX) return 0;
         for (uint32_t i = 0; i < w->rate_cnt; i++)
             if (v == w->rate[i]) return 0;
         w->rate[w->rate_cnt++] = v;
@@ -159,8 +164,9 @@ static uint32_t text_seed(const tdm_cell_t *cell, double rate) {
     return (uint32_t)(tdm_sum_bytes(sum, &rate, sizeof rate) >> 33) + 1u;
 }
 
-static tdm_cell_window_t window_of(words_t *w, double rate, uint32_t text_seed) {
-    return (tdm_cell_window_t){.rate = rate,
+static tdm_cell_window_t window_of(words_t *w, uint32_t k, uint32_t text_seed) {
+    return (tdm_cell_window_t){.rate = w->rate[k],
+                               .warm = w->warm[k],
                                .epsilon = w->epsilon,
                                .seconds = w->window,
                                .text_seed = text_seed,
@@ -172,7 +178,7 @@ static tdm_cell_window_t window_of(words_t *w, double rate, uint32_t text_seed) 
    time in it. */
 static tdm_status_t unseen(words_t *w, long long revision, const tdm_cell_t *cell,
                            tdm_error_t *err) {
-    tdm_cell_window_t window = window_of(w, w->rate[0], 0);
+    tdm_cell_window_t window = window_of(w, 0, 0);
     window.seconds = TDM_MAX(w->window / 8.0, 1.0);
     tdm_status_t st = tdm_cell_apply(&w->o, cell, revision, err);
     json_t *first = st == TDM_OK ? tdm_cell_run(&w->o, cell, &window, err) : NULL;
@@ -181,9 +187,9 @@ static tdm_status_t unseen(words_t *w, long long revision, const tdm_cell_t *cel
 }
 
 /* one runs a window and files it. */
-static tdm_status_t one(words_t *w, long long revision, const tdm_cell_t *cell, double rate,
+static tdm_status_t one(words_t *w, long long revision, const tdm_cell_t *cell, uint32_t k,
                         json_t *all, tdm_error_t *err) {
-    tdm_cell_window_t window = window_of(w, rate, text_seed(cell, rate));
+    tdm_cell_window_t window = window_of(w, k, text_seed(cell, w->rate[k]));
     tdm_status_t st = tdm_cell_apply(&w->o, cell, revision, err);
     json_t *got = st == TDM_OK ? tdm_cell_run(&w->o, cell, &window, err) : NULL;
     if (!got) return TDM_ERR_CLOSED;
@@ -214,7 +220,7 @@ static tdm_status_t run_cells(words_t *w, long long revision, json_t *all, uint3
             }
             if (is_first) st = unseen(w, revision, cell, err);
             is_first = 0;
-            if (st == TDM_OK) st = one(w, revision, cell, w->rate[k], all, err);
+            if (st == TDM_OK) st = one(w, revision, cell, k, all, err);
         }
     return st;
 }

@@ -5,7 +5,7 @@
 /* tandemctl bench serve: the curve of promises kept over load, of a running
    appliance, for several ways to serve; one arrival list for all.
 
-     tandemctl bench serve --out BASE --trace FILE|NAME --rates R,R,...
+     tandemctl bench serve --out BASE --trace FILE|NAME --rates R[@WARM],R,...
                            [--cells PATH/POLICY,...] [--window S] [--warm N]
                            [--planned FILE] [--only PATH/POLICY[@RATE],...]
                            [--seconds N] [options of replay]
@@ -13,6 +13,7 @@
 
      --cells     fused, streams or serial / quantile, margin or static:N
                                           fused/quantile,serial/quantile
+     --rates     @WARM: so many decodes run when the window begins, as --warm
      --window    seconds of each rate                                 75
      --planned   what tandemctl plan --json --rates R,... said: drawn
                  beside what is measured, with its error

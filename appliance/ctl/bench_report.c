@@ -27,6 +27,11 @@ static int is_like(const json_t *a, const json_t *b) {
            strcmp(text(a, "policy"), text(b, "policy")) == 0;
 }
 
+/* is_simulated: nobody measured this cell. */
+static int is_simulated(const json_t *cell) {
+    return json_is_object(json_object_get(cell, "simulated"));
+}
+
 /* --- what it comes to --------------------------------------------------------------- */
 
 /* carried gives the highest rate of a way to serve up to which every window
@@ -63,10 +68,15 @@ static void compare(json_t *row, const json_t *cells) {
     double both = TDM_MIN(own, base);
     const json_t *a = window_at(cells, text(row, "path"), policy, both);
     const json_t *b = window_at(cells, "serial", policy, both);
-    int is_there = both > 0.0 && a && b && strcmp(text(row, "path"), "serial") != 0;
+    int is_there = both > 0.0 && a && b && strcmp(text(row, "path"), "serial") != 0 &&
+                   is_simulated(a) == is_simulated(b);
     double share = is_there ? number(b, "attention_share", NULL, NULL) : 0.0;
     double fast = is_there ? number(a, "attention_s", NULL, NULL) : 0.0;
     double speedup = fast > 0.0 ? number(b, "attention_s", NULL, NULL) / fast : 0.0;
+    if (is_there && is_simulated(a)) { /* the simulator knows both of one run */
+        share = number(a, "serial_share", NULL, NULL);
+        speedup = number(a, "attention_speedup", NULL, NULL);
+    }
     int has_bound = speedup > 0.0;
     (void)json_object_set_new(row, "over_serial", is_there ? json_real(own / base) : json_null());
     (void)json_object_set_new(row, "attention_share", is_there ? json_real(share) : json_null());
@@ -107,7 +117,7 @@ static json_t *errors_of(const json_t *all) {
     for (size_t i = 0; i < json_array_size(cells); i++) {
         const json_t *c = json_array_get(cells, i);
         const json_t *p = planned_point(json_object_get(all, "planned"), c);
-        if (!p) continue;
+        if (!p || is_simulated(c)) continue;
         json_t *row = json_pack("{s:s, s:s, s:f}", "path", text(c, "path"), "policy",
                                 text(c, "policy"), "rate", number(c, "rate", NULL, NULL));
         static const struct {
@@ -115,7 +125,7 @@ static json_t *errors_of(const json_t *all) {
         } part[] = {{"gap_p50", "gap_ms", "tbt_ms", "p50"},
                     {"gap_p99", "gap_ms", "tbt_ms", "p99"},
                     {"ttft_p50", "ttft_ms", "ttft_ms", "p50"},
-                    {"ttft_p99", "ttft_ms", "ttft_ms", "p99"}};
+                    {"ttft_p90", "ttft_ms", "ttft_ms", "p90"}};
         for (size_t k = 0; k < TDM_COUNT_OF(part); k++)
             (void)json_object_set_new(row, part[k].key,
                                       error_of(number(p, part[k].planned, part[k].at, NULL),
@@ -123,6 +133,33 @@ static json_t *errors_of(const json_t *all) {
         (void)json_array_append_new(rows, row);
     }
     return rows;
+}
+
+/* plan_carries gives the highest rate of a way to serve up to which the plan
+   keeps the promise at every rate that was measured. */
+static double plan_carries(const json_t *all, const json_t *like) {
+    const json_t *cells = json_object_get(all, "cells"), *planned = json_object_get(all, "planned");
+    double best = 0.0;
+    for (size_t i = 0; i < json_array_size(cells); i++) {
+        const json_t *c = json_array_get(cells, i);
+        const json_t *p = is_like(c, like) ? planned_point(planned, c) : NULL;
+        if (!p) continue;
+        if (number(p, "over_share", NULL, NULL) > number(all, "epsilon", NULL, NULL) ||
+            number(p, "ttft_ms", "p90", NULL) > number(planned, "ttft_ms", NULL, NULL))
+            break;
+        best = number(c, "rate", NULL, NULL);
+    }
+    return best;
+}
+
+/* count counts the cells of a way to serve that were measured, or simulated. */
+static uint32_t count(const json_t *cells, const json_t *like, int is_sim) {
+    uint32_t cnt = 0;
+    for (size_t i = 0; i < json_array_size(cells); i++) {
+        const json_t *c = json_array_get(cells, i);
+        cnt += (!like || is_like(c, like)) && is_simulated(c) == is_sim;
+    }
+    return cnt;
 }
 
 void tdm_bench_conclude(json_t *all) {
@@ -134,6 +171,9 @@ void tdm_bench_conclude(json_t *all) {
         json_t *row = json_pack("{s:s, s:s, s:f}", "path", text(c, "path"), "policy",
                                 text(c, "policy"), "rate", carried(cells, c));
         compare(row, cells);
+        (void)json_object_set_new(row, "measured", json_integer(count(cells, c, 0)));
+        (void)json_object_set_new(row, "simulated", json_integer(count(cells, c, 1)));
+        (void)json_object_set_new(row, "planned", json_real(plan_carries(all, c)));
         (void)json_array_append_new(rows, row);
     }
     (void)json_object_set_new(all, "carries", rows);
@@ -158,6 +198,9 @@ void tdm_bench_say(FILE *f, const json_t *all) {
         fprintf(f, "%s/%s carries %.3f requests/s", text(row, "path"), text(row, "policy"),
                 number(row, "rate", NULL, NULL));
         put_gain(f, row);
+        if (number(row, "simulated", NULL, NULL) > 0.0)
+            fprintf(f, "; %.0f of its cells are simulated, %.0f measured",
+                    number(row, "simulated", NULL, NULL), number(row, "measured", NULL, NULL));
         fputc('\n', f);
     }
 }
@@ -182,6 +225,7 @@ static double seen_at(const json_t *cell, size_t k) {
     return chart[k].scale * number(cell, "replay", chart[k].seen[0], chart[k].seen[1]);
 }
 static double planned_at(const json_t *all, const json_t *cell, size_t k) {
+    if (is_simulated(cell)) return seen_at(cell, k);
     const json_t *p = planned_point(json_object_get(all, "planned"), cell);
     return p ? chart[k].scale * number(p, chart[k].planned[0], chart[k].planned[1], NULL) : -1.0;
 }
@@ -195,8 +239,10 @@ static const char *ink_of(const json_t *cell) {
 static double x_of(double rate, double most) {
     return EDGE + (CHART_W - 10.0 - EDGE) * rate / most;
 }
+/* y_of: what is far over the target leaves the chart, so that what is near
+   can be read. */
 static double y_of(double v, double top) {
-    return CHART_H - EDGE - (CHART_H - EDGE - 24.0) * v / top;
+    return CHART_H - EDGE - (CHART_H - EDGE - 24.0) * TDM_MIN(v, top) / top;
 }
 
 /* put_line draws the windows of one way to serve, from cells[at] on. */
@@ -214,7 +260,7 @@ static void put_line(FILE *f, const json_t *all, size_t at, size_t k, double mos
                        : "none");
     for (size_t i = at; i < json_array_size(cells); i++) {
         const json_t *c = json_array_get(cells, i);
-        double v = is_planned ? planned_at(all, c, k) : seen_at(c, k);
+        double v = is_planned ? planned_at(all, c, k) : is_simulated(c) ? -1.0 : seen_at(c, k);
         if (!is_like(c, first)) break;
         if (v >= 0.0)
             fprintf(f, "%.1f,%.1f ", x_of(number(c, "rate", NULL, NULL), most), y_of(v, top));
@@ -226,14 +272,31 @@ static void put_line(FILE *f, const json_t *all, size_t at, size_t k, double mos
     fprintf(f, "%s</title></polyline>\n", is_planned ? ", planned" : "");
 }
 
+/* target_of gives what chart k should stay under; 0: the windows do not say. */
+static double target_of(const json_t *all, size_t k) {
+    const json_t *first = json_array_get(json_object_get(all, "cells"), 0);
+    static const char *const key[] = {NULL, "gap_target_ms", "ttft_target_ms"};
+    if (!key[k]) return chart[k].scale * number(all, "epsilon", NULL, NULL);
+    return number(first, "replay", key[k], NULL);
+}
+
+static void put_target(FILE *f, double target, double top) {
+    double y = y_of(target, top);
+    fprintf(f,
+            "<path d=\"M%.0f %.1fH%.0f\" stroke=\"#888\" stroke-dasharray=\"1 3\"/>"
+            "<text x=\"4\" y=\"%.1f\">%.4g</text>\n",
+            EDGE, y, CHART_W - 10.0, y + 4.0, target);
+}
+
 static void put_chart(FILE *f, const json_t *all, size_t k) {
     const json_t *cells = json_object_get(all, "cells");
-    double most = 1e-9, top = 1e-9;
+    double most = 1e-9, top = 1e-9, target = target_of(all, k);
     for (size_t i = 0; i < json_array_size(cells); i++) {
         const json_t *c = json_array_get(cells, i);
         most = TDM_MAX(most, number(c, "rate", NULL, NULL));
         top = TDM_MAX(top, TDM_MAX(seen_at(c, k), planned_at(all, c, k)));
     }
+    if (target > 0.0) top = TDM_MIN(top, 4.0 * target);
     fprintf(
         f,
         "<svg viewBox=\"0 0 %.0f %.0f\" width=\"%.0f\" role=\"img\">"
@@ -245,7 +308,14 @@ static void put_chart(FILE *f, const json_t *all, size_t k) {
     for (size_t i = 0; i < json_array_size(cells); i++) {
         if (i > 0 && is_like(json_array_get(cells, i), json_array_get(cells, i - 1))) continue;
         put_line(f, all, i, k, most, top, 0);
-        if (json_is_object(json_object_get(all, "planned"))) put_line(f, all, i, k, most, top, 1);
+        put_line(f, all, i, k, most, top, 1);
+    }
+    if (target > 0.0 && target < 0.9 * top) put_target(f, target, top);
+    for (size_t i = 0; i < json_array_size(cells); i++) {
+        const json_t *c = json_array_get(cells, i);
+        if (!is_simulated(c))
+            fprintf(f, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3\" fill=\"%s\"/>\n",
+                    x_of(number(c, "rate", NULL, NULL), most), y_of(seen_at(c, k), top), ink_of(c));
     }
     fprintf(f, "</svg>\n");
 }
@@ -271,7 +341,8 @@ static void put_row(FILE *f, const json_t *c) {
     tdm_report_escaped(f, text(c, "path"));
     fprintf(f, "<td>");
     tdm_report_escaped(f, text(c, "policy"));
-    fprintf(f, "<td>%.3f<td>%s<td>%.3f / %.3f", number(c, "rate", NULL, NULL),
+    fprintf(f, "<td>%s<td>%.3f<td>%s<td>%.3f / %.3f", is_simulated(c) ? "simulated" : "measured",
+            number(c, "rate", NULL, NULL),
             json_is_true(json_object_get(c, "kept")) ? "kept" : text(c, "missed"),
             100.0 * number(said, "share_over", NULL, NULL),
             100.0 * number(said, "share_over_twice", NULL, NULL));
@@ -294,11 +365,11 @@ static void put_row(FILE *f, const json_t *c) {
 }
 
 static void put_errors(FILE *f, const json_t *all) {
-    static const char *const key[] = {"gap_p50", "gap_p99", "ttft_p50", "ttft_p99"};
+    static const char *const key[] = {"gap_p50", "gap_p99", "ttft_p50", "ttft_p90"};
     const json_t *rows = json_object_get(all, "errors");
     if (json_array_size(rows) == 0) return;
     fprintf(f, "<h2>The plan over what was seen</h2><table><tr><th>path<th>policy<th>requests/s"
-               "<th>gap p50<th>gap p99<th>TTFT p50<th>TTFT p99</tr>\n");
+               "<th>gap p50<th>gap p99<th>TTFT p50<th>TTFT p90</tr>\n");
     for (size_t i = 0; i < json_array_size(rows); i++) {
         const json_t *r = json_array_get(rows, i);
         fprintf(f, "<tr><td>");
@@ -311,6 +382,19 @@ static void put_errors(FILE *f, const json_t *all) {
         fprintf(f, "</tr>\n");
     }
     fprintf(f, "</table>\n");
+}
+
+/* put_profile names what the simulated cells rest on. */
+static void put_profile(FILE *f, const json_t *cells) {
+    for (size_t i = 0; i < json_array_size(cells); i++) {
+        const json_t *s = json_object_get(json_array_get(cells, i), "simulated");
+        if (!json_is_object(s)) continue;
+        fprintf(f, " on the profile ");
+        tdm_report_escaped(f, text(s, "profile"));
+        fprintf(f, json_is_true(json_object_get(s, "is_model")) ? ", a model that nobody measured"
+                                                                : ", measured");
+        return;
+    }
 }
 
 void tdm_bench_report(FILE *f, const json_t *all) {
@@ -329,8 +413,12 @@ void tdm_bench_report(FILE *f, const json_t *all) {
         f,
         ", %.0f s a window. Kept: at most %.3g %% of gaps over the target, nine first tokens in "
         "ten in time, the queue no longer at the end. Solid: fused green, streams blue, serial "
-        "orange; long dashes: a fixed chunk; dots: planned.</p>\n<ul>",
-        number(all, "window_s", NULL, NULL), 100.0 * number(all, "epsilon", NULL, NULL));
+        "orange; long dashes: a fixed chunk; dotted: planned or simulated, circles: measured; "
+        "grey: the target, at four times of which a chart ends. %u windows are measured, %u simulated",
+        number(all, "window_s", NULL, NULL), 100.0 * number(all, "epsilon", NULL, NULL),
+        count(cells, NULL, 0), count(cells, NULL, 1));
+    put_profile(f, cells);
+    fprintf(f, ".</p>\n<ul>");
     for (size_t i = 0; i < json_array_size(rows); i++) {
         const json_t *row = json_array_get(rows, i);
         fprintf(f, "<li>");
@@ -345,8 +433,8 @@ void tdm_bench_report(FILE *f, const json_t *all) {
     for (size_t k = 0; k < TDM_COUNT_OF(chart); k++) put_chart(f, all, k);
     fprintf(
         f,
-        "<table><tr><th>path<th>policy<th>requests/s<th>promise<th>over / twice %%<th>gap p50 / "
-        "p99 / p99.9 ms<th>TTFT<th>e2e<th>goodput/s<th>fused<th>attention<th>fallbacks<th>W mean "
+        "<table><tr><th>path<th>policy<th>how<th>requests/s<th>promise<th>over / twice %%"
+        "<th>gap p50 / p99 / p99.9 ms<th>TTFT<th>e2e<th>goodput/s<th>fused<th>attention<th>fallbacks<th>W mean "
         "/ most<th>J a token<th>SM MHz</tr>\n");
     for (size_t i = 0; i < json_array_size(cells); i++) put_row(f, json_array_get(cells, i));
     fprintf(f, "</table>\n");

@@ -14,12 +14,18 @@
       "over_serial",                 its rate over serial's under one policy
       "attention_share",             a: serial's, at the rate both keep
       "attention_speedup",           s: serial's seconds over its own, there
-      "bound"}                       1 / (1 - a + a / s)
+      "bound",                       1 / (1 - a + a / s)
 
-   the last four null where there is nothing to compare; and "errors", a row
-   for each measured cell that was planned, with the plan over what was seen:
+   these four null where there is nothing to compare: a simulated cell stands
+   beside simulated ones alone;
 
-     {"path", "policy", "rate", "gap_p50", "gap_p99", "ttft_p50", "ttft_p99"} */
+      "measured", "simulated",       how many of its cells are
+      "planned"}                     the rate that the plan carries, of those here; 0: none
+
+   and "errors", a row for each measured cell that was planned, with the plan
+   over what was seen:
+
+     {"path", "policy", "rate", "gap_p50", "gap_p99", "ttft_p50", "ttft_p90"} */
 void tdm_bench_conclude(json_t *all);
 
 /* tdm_bench_say writes these as text. */

@@ -167,7 +167,7 @@ static json_t *power_json(const power_t *p, double tokens) {
 
 /* start runs this program as a replay whose summary goes to out. */
 static tdm_status_t start(const tdm_cell_window_t *w, int out, pid_t *pid, tdm_error_t *err) {
-    char rate[32], window[32], seed[32];
+    char rate[32], window[32], seed[32], warm[32];
     char *argv[ARG_MAX_ + 1];
     uint32_t n = 0;
     static const char *const fixed[] = {"tandemctl", "replay", "--json", "--quiet", "--cut"};
@@ -181,6 +181,9 @@ static tdm_status_t start(const tdm_cell_window_t *w, int out, pid_t *pid, tdm_e
     argv[n++] = seed;
     argv[n++] = (char *)(uintptr_t) "--duration";
     argv[n++] = window;
+    (void)snprintf(warm, sizeof warm, "%u", w->warm);
+    if (w->warm > 0) argv[n++] = (char *)(uintptr_t) "--warm";
+    if (w->warm > 0) argv[n++] = warm;
     if (w->word_cnt > ARG_MAX_ - n) return tdm_error_set(err, TDM_ERR_INVAL, "too many words");
     for (uint32_t i = 0; i < w->word_cnt; i++) argv[n++] = w->word[i];
     argv[n] = NULL;

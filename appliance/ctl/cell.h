@@ -29,6 +29,7 @@ int tdm_cell_read(const char *text, size_t sz, tdm_cell_t *cell);
 typedef struct tdm_cell_window {
     double rate, epsilon;
     double seconds;
+    uint32_t warm;      /* decodes that run when it begins; 0: as the words say */
     uint32_t text_seed; /* of prompt ids: no window finds in the prefix cache what another left */
     char *const *word;  /* [word_cnt] more for replay */
     uint32_t word_cnt;

@@ -15,8 +15,8 @@ typedef struct words {
     const char *profile;
     const char *trace;
     const char *html;
-    int is_json;
-    double requests, ttft_ms, gap_ms, epsilon, appliances, kv_pages, noise, seed;
+    int is_json, is_spread;
+    double requests, ttft_ms, ttft_share, gap_ms, epsilon, appliances, kv_pages, noise, seed;
     double scale, cv, sequences, context, prefill_tokens, grid, floor, starve_ms;
     double kv_bytes, link_gbit, link_us;
     double rate[TDM_PLANNER_LOADS];
@@ -77,6 +77,7 @@ static const char *words_read(int argc, char **argv, words_t *w) {
     const tdm_ctl_number_t number[] = {
         {"--requests", &w->requests, 2, TDM_WORKLOAD_ROW_MAX},
         {"--ttft-ms", &w->ttft_ms, 1, 1e7},
+        {"--ttft-share", &w->ttft_share, 0.01, 1},
         {"--gap-ms", &w->gap_ms, 1, 1e6},
         {"--epsilon", &w->epsilon, 1e-6, 1},
         {"--appliances", &w->appliances, 1, TDM_PLANNER_APPLIANCE_MAX},
@@ -98,8 +99,9 @@ static const char *words_read(int argc, char **argv, words_t *w) {
         const char *value = i + 1 < argc ? argv[i + 1] : NULL;
         size_t k = 0;
         while (k < TDM_COUNT_OF(number) && strcmp(number[k].name, argv[i]) != 0) k++;
-        if (strcmp(argv[i], "--json") == 0) {
-            w->is_json = 1;
+        if (strcmp(argv[i], "--json") == 0 || strcmp(argv[i], "--spread") == 0) {
+            w->is_json |= argv[i][2] == 'j';
+            w->is_spread |= argv[i][2] == 's';
             continue;
         }
         if (!value) return argv[i];
@@ -142,20 +144,29 @@ static tdm_status_t load_trace(const words_t *w, tdm_workload_t *out, tdm_error_
     uint32_t rows = (uint32_t)TDM_MIN(w->requests * w->appliances, (double)TDM_WORKLOAD_ROW_MAX);
     tdm_status_t st = tdm_workload_generate(w->trace, rows, (uint64_t)w->seed, out, err);
     if (st == TDM_ERR_NOT_FOUND) st = tdm_workload_read(w->trace, rows, out, err);
+    if (st == TDM_OK && w->is_spread) tdm_workload_spread(out);
     if (st == TDM_OK) tdm_workload_scale(out, w->scale);
     return st;
+}
+
+/* name_of leaves the folders of a path out: a report tells no places. */
+static const char *name_of(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
 }
 
 static tdm_planner_ask_t ask_of(const words_t *w, const tdm_workload_t *workload,
                                 const tdm_profile_table_t *table, uint32_t is_model) {
     tdm_planner_ask_t a = {.workload = workload,
                            .table = table,
-                           .profile_name = w->profile,
+                           .profile_name = name_of(w->profile),
+                           .trace_name = name_of(w->trace),
                            .is_model = is_model,
                            .noise = w->noise,
                            .epsilon = w->epsilon,
                            .gap_ns = (int64_t)(w->gap_ms * 1e6),
                            .ttft_ns = (int64_t)(w->ttft_ms * 1e6),
+                           .ttft_share = w->ttft_share,
                            .appliance_max = (uint32_t)w->appliances,
                            .seed = (uint64_t)w->seed};
     a.rate_cnt = w->rate_cnt;
@@ -205,6 +216,7 @@ static int write_out(const words_t *w, const tdm_planner_ask_t *ask,
 int tdm_ctl_plan(int argc, char **argv) {
     words_t w = {.requests = 500,
                  .ttft_ms = 10000,
+                 .ttft_share = 0.99,
                  .gap_ms = 100,
                  .epsilon = 0.01,
                  .appliances = 1,

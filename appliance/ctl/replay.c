@@ -24,7 +24,7 @@ enum { EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_UNREACHABLE = 4 };
 typedef struct words {
     tdm_ctl_options_t o;
     const char *trace, *records;
-    int is_http1, is_plain, is_quiet, is_cut;
+    int is_http1, is_plain, is_quiet, is_cut, is_spread;
     double requests, duration, rate, load, capacity, cv, scale, context, vocab, connections,
         open_max, ttft_ms, gap_ms, epsilon, warm, text_seed;
 } words_t;
@@ -81,6 +81,7 @@ static int own(words_t *w, const char *a, const char *value) {
     if (strcmp(a, "--plain") == 0) return w->is_plain = 1;
     if (strcmp(a, "--quiet") == 0) return w->is_quiet = 1;
     if (strcmp(a, "--cut") == 0) return w->is_cut = 1;
+    if (strcmp(a, "--spread") == 0) return w->is_spread = 1;
     for (size_t k = 0; k < TDM_COUNT_OF(number); k++)
         if (strcmp(number[k].name, a) == 0)
             return value && tdm_ctl_number_read(&number[k], value) ? 2 : -1;
@@ -137,6 +138,7 @@ static tdm_status_t list_load(replay_t *r, tdm_error_t *err) {
     if (st == TDM_ERR_NOT_FOUND) st = tdm_workload_read(w->trace, rows, &r->list, err);
     if (st != TDM_OK) return st;
     *err = (tdm_error_t){0};
+    if (w->is_spread) tdm_workload_spread(&r->list);
     double before = tdm_workload_rate(&r->list);
     if (w->rate <= 0 && !r->list.has_arrivals)
         return tdm_error_set(err, TDM_ERR_INVAL, "%s has no arrivals: give --rate", w->trace);

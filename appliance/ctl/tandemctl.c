@@ -118,16 +118,16 @@ static const tdm_ctl_command_t command[] = {
      "                    kernel [FILE], accept FOLDER, render; --root DIR"},
     {"plan", tdm_ctl_plan, "",
      "plan              capacity: --profile FILE|example --trace FILE|NAME, with\n"
-     "                    --requests --ttft-ms --gap-ms --epsilon --appliances\n"
+     "                    --requests --ttft-ms --ttft-share --gap-ms --epsilon --appliances\n"
      "                    --kv-pages --noise --seed N, --json, --html FILE, --rates R,R..\n"
      "                    --scale --cv --sequences --context --prefill-tokens --grid\n"
      "                    --floor --starve-ms --policies P,P.. --link-gbit X --kv-bytes N\n"
-     "                    --link-us X"},
+     "                    --link-us X --spread"},
     {"replay", tdm_ctl_replay, "",
      "replay            send a trace as it arrives: --trace FILE|NAME --door h3|http1\n"
      "                    --rate R | --load S --capacity C, --requests --duration --cv\n"
      "                    --scale --context --vocab --connections --open-max --ttft-ms\n"
-     "                    --gap-ms --epsilon --records FILE --warm N --cut --text-seed N\n"
+     "                    --gap-ms --epsilon --records FILE --warm N --cut --text-seed N --spread\n"
      "                    --plain --quiet\n"
      "                    --json"},
     {"bench", tdm_ctl_bench, "serve merge",

@@ -130,6 +130,16 @@ void tdm_workload_scale(tdm_workload_t *w, double factor) {
     }
 }
 
+void tdm_workload_spread(tdm_workload_t *w) {
+    int64_t step_ns = 0; /* the last moment's rows get as much as the one before */
+    for (uint32_t i = 0, end; i < w->row_cnt; i = end) {
+        int64_t at_ns = w->row[i].at_ns;
+        for (end = i + 1u; end < w->row_cnt && w->row[end].at_ns == at_ns;) end++;
+        if (end < w->row_cnt) step_ns = w->row[end].at_ns - at_ns;
+        for (uint32_t k = i; k < end; k++) w->row[k].at_ns += step_ns * (k - i) / (end - i);
+    }
+}
+
 double tdm_workload_rate(const tdm_workload_t *w) {
     if (w->row_cnt < 2 || w->row[w->row_cnt - 1u].at_ns <= 0) return 0.0;
     return (double)(w->row_cnt - 1u) * 1e9 / (double)w->row[w->row_cnt - 1u].at_ns;

@@ -61,6 +61,10 @@ void tdm_workload_rotate(tdm_workload_t *w, uint64_t seed);
    to [1, 2^20]: a trace's shape for a machine that is smaller. */
 void tdm_workload_scale(tdm_workload_t *w, double factor);
 
+/* tdm_workload_spread takes the steps out of arrivals that were filed in steps
+   (Mooncake's: 3 s): rows of one moment are spread evenly to the next. */
+void tdm_workload_spread(tdm_workload_t *w);
+
 /* tdm_workload_rate gives the requests a second that the arrivals have on
    average; 0: fewer than two, or all at once. */
 double tdm_workload_rate(const tdm_workload_t *w);

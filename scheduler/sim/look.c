@@ -136,15 +136,18 @@ static int ascending(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
+/* at_share reads sorted values. */
+static double at_share(const double *v, uint32_t cnt, double share) {
+    uint32_t rank = (uint32_t)ceil(share * cnt - 1e-9);
+    return cnt ? v[TDM_MAX(rank, 1u) - 1u] : 0.0;
+}
+
 /* shares gives p50, p99 and p99.9, each the least value that so many do not
    exceed: of fewer than 100 requests p99 is the worst, as in a replay. */
 static void shares(double *v, uint32_t cnt, double out[3]) {
     static const double at[3] = {0.5, 0.99, 0.999};
     qsort(v, cnt, sizeof *v, ascending);
-    for (uint32_t i = 0; i < 3; i++) {
-        uint32_t rank = (uint32_t)ceil(at[i] * cnt - 1e-9);
-        out[i] = cnt ? v[TDM_MAX(rank, 1u) - 1u] : 0.0;
-    }
+    for (uint32_t i = 0; i < 3; i++) out[i] = at_share(v, cnt, at[i]);
 }
 
 static double over(double a, double b) {
@@ -159,6 +162,7 @@ static void conclude(tdm_look_t *l) {
     p->over_share = over((double)l->over_cnt, (double)r->gap_cnt);
     for (uint32_t i = 0; i < 3; i++) p->gap_ns[i] = tdm_sim_gap_ns(r, at[i]);
     shares(l->ttft, l->served, p->ttft_ns);
+    p->ttft_p90_ns = at_share(l->ttft, l->served, 0.9);
     shares(l->e2e, l->served, p->e2e_ns);
     p->fused_share = over((double)r->fused_cnt, (double)r->both_cnt);
     for (uint32_t i = 0; i < TDM_REASON_CNT; i++)
@@ -186,7 +190,8 @@ tdm_status_t tdm_look_at(tdm_look_t *l, double rate, tdm_planner_point_t *out, i
     tdm_status_t st = l->prefill_cnt > 0 ? tdm_look_pools(l, err) : run_mixed(l, err);
     if (st != TDM_OK) return st;
     conclude(l);
+    double share = ask->ttft_share > 0.0 ? ask->ttft_share : 0.99;
     *is_kept = l->served == l->all.row_cnt && out->over_share <= ask->epsilon &&
-               out->ttft_ns[1] <= (double)ask->ttft_ns;
+               at_share(l->ttft, l->served, share) <= (double)ask->ttft_ns;
     return TDM_OK;
 }

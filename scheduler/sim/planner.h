@@ -57,6 +57,7 @@ typedef struct tdm_planner_ask {
     const tdm_workload_t *workload; /* lengths, and the pattern of arrivals */
     const tdm_profile_table_t *table;
     const char *profile_name;
+    const char *trace_name;
     uint32_t is_model; /* the profile is a model, and the report says so */
     tdm_sched_sizes_t sizes;
     tdm_sched_live_t live;
@@ -64,7 +65,8 @@ typedef struct tdm_planner_ask {
     double cv;      /* of gaps between arrivals that are drawn; 0: 1, Poisson */
     double epsilon; /* share of gaps that may be over */
     int64_t gap_ns;
-    int64_t ttft_ns; /* at p99 */
+    int64_t ttft_ns;
+    double ttft_share; /* of first tokens that come within it; 0: 0.99 */
     uint32_t appliance_max;
     uint32_t rate_cnt; /* > 0: look at these rates alone, and find no best one */
     double rate[TDM_PLANNER_LOADS];
@@ -81,6 +83,7 @@ typedef struct tdm_planner_point {
     double over_share;
     double gap_ns[3];  /* p50, p99, p99.9 */
     double ttft_ns[3]; /* p50, p99, p99.9 */
+    double ttft_p90_ns;
     double e2e_ns[3];
     double fused_share;       /* of iterations with both kinds */
     double attention_share;   /* of the time that iterations took */

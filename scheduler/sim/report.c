@@ -69,9 +69,10 @@ static const char *kind_of(const tdm_planner_ask_t *ask) {
 void tdm_report_text(FILE *f, const tdm_planner_ask_t *ask, const tdm_planner_curve_t *curve,
                      uint32_t curve_cnt) {
     fprintf(f,
-            "profile %s (%s), %u requests; promise: p99 first token %.0f ms, %.2g %% of gaps over "
-            "%.0f ms at most\n",
-            ask->profile_name, kind_of(ask), ask->workload->row_cnt, ms((double)ask->ttft_ns),
+            "profile %s (%s), %u requests; promise: p%.4g first token %.0f ms, %.2g %% of gaps "
+            "over %.0f ms at most\n",
+            ask->profile_name, kind_of(ask), ask->workload->row_cnt,
+            ask->ttft_share > 0.0 ? 100.0 * ask->ttft_share : 99.0, ms((double)ask->ttft_ns),
             100.0 * ask->epsilon, ms((double)ask->gap_ns));
     for (uint32_t i = 0; i < curve_cnt; i++) {
         const tdm_planner_curve_t *c = &curve[i];
@@ -118,7 +119,8 @@ static void put_point(FILE *f, const tdm_planner_point_t *p) {
     fprintf(f, "{\"rate\": %.4f, \"attainment\": %.5f, \"over_share\": %.6f", p->rate,
             p->attainment, p->over_share);
     put_three(f, "gap", p->gap_ns);
-    put_three(f, "ttft", p->ttft_ns);
+    fprintf(f, ", \"ttft_ms\": {\"p50\": %.1f, \"p90\": %.1f, \"p99\": %.1f, \"p999\": %.1f}",
+            ms(p->ttft_ns[0]), ms(p->ttft_p90_ns), ms(p->ttft_ns[1]), ms(p->ttft_ns[2]));
     put_three(f, "e2e", p->e2e_ns);
     fprintf(f,
             ", \"fused_share\": %.4f, \"attention_share\": %.4f, \"serial_share\": %.4f, "
@@ -140,6 +142,8 @@ void tdm_report_json(FILE *f, const tdm_planner_ask_t *ask, const tdm_planner_cu
                      uint32_t curve_cnt) {
     fprintf(f, "{\"profile\": ");
     put_string(f, ask->profile_name);
+    fprintf(f, ", \"trace\": ");
+    put_string(f, ask->trace_name);
     fprintf(f,
             ", \"is_model\": %s, \"requests\": %u, \"ttft_ms\": %.1f, \"gap_ms\": %.1f, "
             "\"epsilon\": %g, \"noise\": %.4f, \"curves\": [",

@@ -174,6 +174,24 @@ static void known_arrivals_are_stretched(void **state) {
     tdm_workload_free(&w);
 }
 
+/* Four at 0 s, one at 3 s, two at 6 s: as a trace in steps of 3 s files them. */
+static void steps_are_spread_to_the_next(void **state) {
+    (void)state;
+    assert_int_equal(read_text("TIMESTAMP,ContextTokens,GeneratedTokens\n"
+                               "2023-11-16 10:00:00.0,1,1\n2023-11-16 10:00:00.0,2,2\n"
+                               "2023-11-16 10:00:00.0,3,3\n2023-11-16 10:00:00.0,4,4\n"
+                               "2023-11-16 10:00:03.0,5,5\n2023-11-16 10:00:06.0,6,6\n"
+                               "2023-11-16 10:00:06.0,7,7\n",
+                               10),
+                     TDM_OK);
+    tdm_workload_spread(&w);
+    for (uint32_t i = 0; i < 4; i++) row_is(i, i * 750 * TDM_NS_PER_MS, i + 1u, i + 1u);
+    row_is(4, 3 * TDM_NS_PER_S, 5, 5);
+    row_is(5, 6 * TDM_NS_PER_S, 6, 6);
+    row_is(6, 7500 * TDM_NS_PER_MS, 7, 7);
+    tdm_workload_free(&w);
+}
+
 static int ascending(const void *a, const void *b) {
     const tdm_workload_row_t *x = a, *y = b;
     return (x->prompt_cnt > y->prompt_cnt) - (x->prompt_cnt < y->prompt_cnt);
@@ -222,6 +240,7 @@ int main(void) {
         cmocka_unit_test(lengths_are_cut_to_their_bounds),
         cmocka_unit_test(drawn_arrivals_have_rate_and_spread),
         cmocka_unit_test(known_arrivals_are_stretched),
+        cmocka_unit_test(steps_are_spread_to_the_next),
         cmocka_unit_test(fits_have_the_published_medians),
         cmocka_unit_test(rotation_keeps_the_rows_and_moves_them),
     };
