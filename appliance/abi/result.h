@@ -21,6 +21,14 @@ typedef enum tdm_stage {
     TDM_STAGE_CNT
 } tdm_stage_t;
 
+/* Was a captured graph there for the iteration? */
+typedef enum tdm_graph_use {
+    TDM_GRAPH_NONE, /* not looked for */
+    TDM_GRAPH_REPLAYED,
+    TDM_GRAPH_MISSED, /* none fitted: its launches were queued one by one */
+    TDM_GRAPH_USE_CNT
+} tdm_graph_use_t;
+
 #define TDM_SAMPLE_NAN     1u /* no finite logit: token is -1, the sequence must end */
 #define TDM_SAMPLE_STOP_ID 2u /* token is one of the sequence's stop ids (ignore_eos unset) */
 
@@ -64,6 +72,10 @@ typedef struct tdm_result {
     uint32_t slot_cnt;                /* virtual CTAs that one attention launch has room for */
     uint32_t launch_cnt;              /* attention launches, one a layer */
     uint64_t stage_ns[TDM_STAGE_CNT]; /* GPU: device time, of few iterations; else all 0 */
+    int64_t queue_ns;                 /* GPU: the host's time to queue its launches */
+    uint64_t graph_bytes;             /* GPU: device memory of all captured graphs */
+    uint32_t graph_cnt;               /* GPU: and their number */
+    uint32_t graph;                   /* tdm_graph_use_t */
     uint32_t reserved;
     uint32_t sample_cnt;
 

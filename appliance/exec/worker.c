@@ -61,6 +61,10 @@ static tdm_status_t start_one(tdm_channel_t *c, tdm_backend_t *backend, under_wa
     return st;
 }
 
+/* How long no plan must have come before idle time is made use of: a scheduler
+   that has work sends the next within a fraction of it. */
+#define IDLE_NS (2 * TDM_NS_PER_MS)
+
 static void ring_self(void *ctx) {
     tdm_doorbell_ring((tdm_doorbell_t *)ctx);
 }
@@ -75,6 +79,8 @@ tdm_status_t tdm_worker_run(tdm_channel_t *c, tdm_backend_t *backend, tdm_poll_m
                             const uint32_t *stop, tdm_error_t *err) {
     const tdm_backend_info_t *info = tdm_backend_info(backend);
     under_way_t w = {.cnt = 0};
+    int64_t busy_ns = 0;   /* when it last had something to do */
+    int has_idle_work = 0; /* until the backend says otherwise, after each plan */
     tdm_poller_t poller;
     tdm_poller_init(&poller, mode, &c->exec_bell, -1, tdm_clock_now_ns());
     if (info->depth > 1) poller.sleep_ns = poller.quiet_ns; /* all that it waits for rings */
@@ -96,6 +102,10 @@ tdm_status_t tdm_worker_run(tdm_channel_t *c, tdm_backend_t *backend, tdm_poll_m
             continue;
         }
         int64_t now_ns = tdm_clock_now_ns();
+        if (work) busy_ns = now_ns;
+        has_idle_work |= (int)work;
+        if (w.cnt == 0 && has_idle_work && now_ns - busy_ns >= IDLE_NS)
+            has_idle_work = tdm_backend_idle(backend);
         if (!tdm_poller_may_sleep(&poller, work, now_ns)) continue;
         if (has_input(c, backend, &w))
             tdm_poller_stay(&poller);

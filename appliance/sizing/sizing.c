@@ -123,7 +123,8 @@ static uint64_t free_for_kv(const tdm_config_t *c, const tdm_shape_t *s,
     /* The deterministic mode keeps partial sums and items of every row. */
     uint64_t work = c->exec_deterministic ? 2 * GPU_WORK_SZ : GPU_WORK_SZ;
     uint64_t elem_sz = tdm_weight_dtype_sz((uint32_t)c->exec_weight_dtype);
-    uint64_t taken = elem_sz * layer * s->layer_cnt + 2 * head + work;
+    uint64_t graphs = c->exec_graphs ? c->exec_graph_mib << 20 : 0;
+    uint64_t taken = elem_sz * layer * s->layer_cnt + 2 * head + work + graphs;
     uint64_t usable = machine->device.free_sz / 20 * 19;
     return usable > taken ? usable - taken : 0;
 }
@@ -193,6 +194,8 @@ void tdm_sizing_spec(const tdm_config_t *c, const tdm_sizing_t *sizing, tdm_exec
                 .cpu_isa = c->exec_isa,
                 .is_deterministic = (uint32_t)c->exec_deterministic,
                 .is_ahead = (uint32_t)c->exec_ahead,
+                .graph_max = c->exec_graphs ? (uint32_t)c->exec_graph_max : 0,
+                .graph_sz = c->exec_graphs ? c->exec_graph_mib << 20 : 0,
             },
     };
     (void)snprintf(spec->model, sizeof spec->model, "%s", c->model_path);

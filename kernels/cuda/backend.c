@@ -205,10 +205,14 @@ static tdm_status_t op_finish(tdm_backend_t *b, tdm_error_t *err) {
     return tdm_engine_finish(((tdm_cuda_t *)b)->engine, err);
 }
 
+static int op_idle(tdm_backend_t *b) {
+    return tdm_cuda_idle((tdm_cuda_t *)b);
+}
+
 static void op_destroy(tdm_backend_t *b) {
     tdm_cuda_t *c = (tdm_cuda_t *)b;
     if (c->stream) (void)cudaStreamSynchronize(c->stream);
-    for (uint32_t i = 0; i < c->graph_cnt; i++) (void)cudaGraphExecDestroy(c->graph[i].exec);
+    tdm_cuda_graphs_close(c);
     tdm_gemm_close(c->gemm);
     tdm_pod_destroy(c->pod);
     for (uint32_t i = 0; i < c->depth; i++) tdm_stages_close(&c->stages[i]);
@@ -222,8 +226,11 @@ static void op_destroy(tdm_backend_t *b) {
     free(c);
 }
 
-static const tdm_backend_ops_t door = {
-    .start = op_start, .is_done = op_is_done, .finish = op_finish, .destroy = op_destroy};
+static const tdm_backend_ops_t door = {.start = op_start,
+                                       .is_done = op_is_done,
+                                       .finish = op_finish,
+                                       .idle = op_idle,
+                                       .destroy = op_destroy};
 
 static tdm_backend_info_t describe(const tdm_cuda_t *c) {
     const tdm_shape_t *s = &c->shape;
@@ -311,4 +318,11 @@ void tdm_cuda_products(const tdm_backend_t *b, uint32_t *all, uint32_t *recalled
     const tdm_cuda_t *c = (const tdm_cuda_t *)b;
     *all = tdm_gemm_shape_cnt(c->gemm);
     *recalled = tdm_gemm_recalled_cnt(c->gemm);
+}
+
+void tdm_cuda_graphs(const tdm_backend_t *b, uint64_t *hit, uint64_t *miss, uint64_t *put) {
+    const tdm_cuda_t *c = (const tdm_cuda_t *)b;
+    *hit = c->graphs.hit_cnt;
+    *miss = c->graphs.miss_cnt;
+    *put = c->graphs.put_cnt;
 }

@@ -26,6 +26,7 @@
 #include "kernels/engine/engine.h"
 #include "kernels/include/backend.h"
 #include "kernels/include/pod.h"
+#include "kernels/keep/graphs.h"
 
 #define CUDA_WANT_MAX  ((uint32_t)TDM_PLAN_SLICE_MAX + TDM_SEQ_MAX) /* rows that sample */
 #define CUDA_PAGE_MAX  TDM_PLAN_PAGE_MAX                            /* new table entries at once */
@@ -53,22 +54,18 @@ typedef struct cuda_budget {
     uint64_t gemm;     /* cuBLASLt's workspace */
     uint64_t own;      /* all of the above: one allocation */
     uint64_t plan;     /* the attention's blob, log and partials (tdm_pod_need) */
-    uint64_t code;     /* set aside for kernels and graphs, which the driver loads */
+    uint64_t code;     /* set aside for kernels and decode graphs, which the driver loads */
+    uint64_t graphs;   /* and for other graphs, config.graph_sz */
     uint64_t total;
 } cuda_budget_t;
-
-typedef struct cuda_graph {
-    uint32_t rows;
-    uint32_t variant;  /* tdm_pod_variant_t of its attention */
-    uint32_t is_fresh; /* tdm_pod_launch_fresh */
-    cudaGraphExec_t exec;
-} cuda_graph_t;
 
 /* What a step that was sent is judged by when its mail is there. */
 typedef struct cuda_sent {
     uint64_t seq;
     tdm_pod_plan_t plan;
     uint32_t is_fresh;
+    uint32_t graph;   /* tdm_graph_use_t */
+    int64_t queue_ns; /* the host's time to queue it; while it is queued the moment that began */
 } cuda_sent_t;
 
 typedef struct tdm_cuda {
@@ -95,9 +92,8 @@ typedef struct tdm_cuda {
     tdm_rows_pages_t pages;
     tdm_gemm_t *gemm;
     tdm_pod_t *pod;
-    uint32_t fresh_max; /* items of a plan for tdm_pod_launch_fresh; 0: none */
-    cuda_graph_t graph[CUDA_GRAPH_MAX];
-    uint32_t graph_cnt;
+    uint32_t fresh_max;     /* items of a plan for tdm_pod_launch_fresh; 0: none */
+    tdm_graphs_t graphs;    /* captured iterations; exec is a cudaGraphExec_t */
     tdm_choices_t *choices; /* until create returns; NULL: none are kept */
 
     /* the host's side, pinned where the device reads or writes it */
@@ -163,6 +159,17 @@ void tdm_cuda_remember(tdm_cuda_t *c);
 /* tdm_cuda_capture asks for all algorithms and captures one decode
    iteration for each number of rows.  After it `run` allocates nothing. */
 TDM_MUST_USE tdm_status_t tdm_cuda_capture(tdm_cuda_t *c, tdm_error_t *err);
+
+/* tdm_cuda_graph gives the captured graph of the iteration that c->rows,
+   c->wants, c->plan and c->is_fresh describe, or NULL; *use is a
+   tdm_graph_use_t. */
+cudaGraphExec_t tdm_cuda_graph(tdm_cuda_t *c, uint32_t *use);
+
+/* tdm_cuda_idle captures one graph that is asked for; 0: none is. */
+int tdm_cuda_idle(tdm_cuda_t *c);
+
+/* tdm_cuda_graphs_close destroys them. */
+void tdm_cuda_graphs_close(tdm_cuda_t *c);
 
 /* tdm_cuda_walk queues embedding and layers, tdm_cuda_head the head and the
    sampler, for c->rows and c->wants rows and c->plan, tdm_cuda_mail the

@@ -116,7 +116,8 @@ tdm_status_t tdm_cuda_budget(tdm_cuda_t *c, tdm_error_t *err) {
     carve(c, NULL, &c->budget);
     c->budget.plan = tdm_pod_need(&c->pod_config);
     c->budget.code = CODE_SZ;
-    c->budget.total = c->budget.own + c->budget.plan + c->budget.code;
+    c->budget.graphs = c->config.graph_sz;
+    c->budget.total = c->budget.own + c->budget.plan + c->budget.code + c->budget.graphs;
     return TDM_OK;
 }
 
@@ -134,7 +135,7 @@ tdm_status_t tdm_cuda_budget_check(const tdm_cuda_t *c, tdm_error_t *err) {
             "GPU memory in MiB: weights %.0f, KV %.0f (%u pages), activations %.0f, sampling %.0f, "
             "products %.0f, attention plan %.0f, code and graphs %.0f: %.0f of %.0f free",
             mib(b->weights), mib(b->kv), c->config.kv_page_cnt, mib(b->activations),
-            mib(b->sampling), mib(b->gemm), mib(b->plan), mib(b->code), mib(b->total),
+            mib(b->sampling), mib(b->gemm), mib(b->plan), mib(b->code + b->graphs), mib(b->total),
             mib(free_sz));
     if (b->total <= free_sz) return TDM_OK;
     uint64_t rest = b->total - b->kv, page_sz = b->kv / c->config.kv_page_cnt;

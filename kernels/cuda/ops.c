@@ -260,6 +260,7 @@ static void op_post(void *ctx, const tdm_engine_iter_t *it) {
     tdm_cuda_t *c = (tdm_cuda_t *)ctx;
     (void)it;
     if (!c->is_replayed) tdm_cuda_mail(c);
+    c->sent[c->box].queue_ns = tdm_clock_now_ns() - c->sent[c->box].queue_ns;
     c->ask_ns = tdm_clock_now_ns() + ASK_NS;
 }
 
@@ -396,15 +397,6 @@ static void plan_attention(tdm_cuda_t *c, tdm_engine_iter_t *it) {
         tdm_cuda_note(c, cudaErrorNotSupported, "planning attention: no kernel takes the batch");
 }
 
-static const cuda_graph_t *graph_of(const tdm_cuda_t *c) {
-    if (c->plan.route != TDM_ROUTE_DECODE_ONLY || c->wants != c->rows) return NULL;
-    for (uint32_t i = 0; i < c->graph_cnt; i++)
-        if (c->graph[i].rows == c->rows && c->graph[i].variant == c->plan.variant &&
-            c->graph[i].is_fresh == c->is_fresh)
-            return &c->graph[i];
-    return NULL;
-}
-
 static void op_begin(void *ctx, tdm_engine_iter_t *it) {
     tdm_cuda_t *c = (tdm_cuda_t *)ctx;
     c->is_replayed = 0;
@@ -419,9 +411,12 @@ static void op_begin(void *ctx, tdm_engine_iter_t *it) {
     c->sent[c->box] = (cuda_sent_t){.seq = c->seq, .plan = c->plan, .is_fresh = c->is_fresh};
     CUDA_TRY(c, tdm_pod_upload(c->pod, &c->plan, c->stream), "sending the attention plan");
     mark(c, TDM_STAGE_COPY);
-    const cuda_graph_t *g = graph_of(c);
-    if (!g || c->stages[c->box].is_on) return;
-    CUDA_TRY(c, cudaGraphLaunch(g->exec, c->stream), "replaying an iteration");
+    cuda_sent_t *sent = &c->sent[c->box];
+    sent->queue_ns = tdm_clock_now_ns();
+    if (c->stages[c->box].is_on) return;
+    cudaGraphExec_t graph = tdm_cuda_graph(c, &sent->graph);
+    if (!graph) return;
+    CUDA_TRY(c, cudaGraphLaunch(graph, c->stream), "replaying an iteration");
     c->is_replayed = it->is_replayed = 1;
 }
 
@@ -452,6 +447,10 @@ static tdm_status_t op_finish(void *ctx, const tdm_engine_iter_t *it, tdm_sample
     c->end_ns = c->mail[it->turn].end_ns;
     judge(c, it, stats);
     if (c->sent[it->turn].is_fresh) stats->slot_cnt = c->fresh_max;
+    stats->graph = c->sent[it->turn].graph;
+    stats->queue_ns = c->sent[it->turn].queue_ns;
+    stats->graph_cnt = c->graphs.cnt;
+    stats->graph_bytes = c->graphs.sz;
     return TDM_OK;
 }
 

@@ -20,6 +20,10 @@ void tdm_cuda_times(const tdm_backend_t *b, uint64_t *start_ns, uint64_t *end_ns
    are as an earlier life had them. */
 void tdm_cuda_products(const tdm_backend_t *b, uint32_t *all, uint32_t *recalled);
 
+/* tdm_cuda_graphs: iterations that replayed a captured graph, that missed one,
+   and graphs captured. */
+void tdm_cuda_graphs(const tdm_backend_t *b, uint64_t *hit, uint64_t *miss, uint64_t *put);
+
 TDM_END_DECLS
 
 #endif /* TDM_KERNELS_CUDA_PEEK_H */

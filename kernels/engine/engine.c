@@ -295,6 +295,10 @@ static void fill(tdm_result_t *r, const tdm_attn_stats_t *s) {
     if (s->slot_cnt) r->slot_cnt = s->slot_cnt;
     memcpy(r->stage_ns, s->stage_ns, sizeof r->stage_ns);
     r->idle_ns = s->idle_ns;
+    r->queue_ns = s->queue_ns;
+    r->graph_bytes = s->graph_bytes;
+    r->graph_cnt = s->graph_cnt;
+    r->graph = s->graph;
     r->tile_row = (uint16_t)s->tile_row;
     r->tile_key = (uint16_t)s->tile_key;
 }

@@ -71,6 +71,8 @@ typedef struct tdm_backend_config {
     uint32_t
         is_deterministic; /* GPU: 1: bits as below hold there too; slower.  The CPU's always do */
     uint32_t is_ahead;    /* 1: two iterations may be under way */
+    uint32_t graph_max;   /* GPU: captured graphs besides those of decodes alone; 0: none */
+    uint64_t graph_sz;    /* GPU: device memory for them, bytes */
     uint32_t ring_sz;     /* GPU: shared memory of a product of few rows, bytes; 0: the usual */
 } tdm_backend_config_t;
 
@@ -104,6 +106,7 @@ typedef struct tdm_backend_ops {
     int (*is_done)(tdm_backend_t *b);                                      /* NULL: depth is 1 */
     void (*listen)(tdm_backend_t *b, tdm_backend_bell_t *bell, void *ctx); /* NULL: no bell */
     tdm_status_t (*finish)(tdm_backend_t *b, tdm_error_t *err);
+    int (*idle)(tdm_backend_t *b); /* NULL: idle time is no use */
     void (*destroy)(tdm_backend_t *b);
 } tdm_backend_ops_t;
 
@@ -163,6 +166,13 @@ TDM_MUST_USE static inline tdm_status_t tdm_backend_start(tdm_backend_t *b, cons
    computes, and the answer is yes. */
 static inline int tdm_backend_is_done(tdm_backend_t *b) {
     return b->ops->is_done ? b->ops->is_done(b) : 1;
+}
+
+/* tdm_backend_idle may be called while nothing is under way and no plan waits:
+   one piece of work of a few milliseconds that makes later iterations faster
+   and changes no bit of them.  1: there may be more; 0: none is left. */
+static inline int tdm_backend_idle(tdm_backend_t *b) {
+    return b->ops->idle ? b->ops->idle(b) : 0;
 }
 
 /* tdm_backend_listen lets bell(ctx) be called whenever an iteration is done,

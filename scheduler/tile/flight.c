@@ -15,6 +15,12 @@ static void device(const tdm_sched_tile_t *t, tdm_flight_iteration_t *f) {
         f->energy_uj = mw * (uint64_t)(f->end_ns - f->start_ns) / 1000000u;
 }
 
+/* missed_us: what the host needed to queue an iteration without its graph. */
+static uint16_t missed_us(const tdm_result_t *r) {
+    if (r->graph != TDM_GRAPH_MISSED || r->queue_ns <= 0) return 0;
+    return (uint16_t)TDM_MIN(r->queue_ns / 1000 + 1, UINT16_MAX);
+}
+
 void tdm_sched_tile_note(tdm_sched_tile_t *t, uint32_t slot) {
     const tdm_result_t *r = t->w.result[slot];
     tdm_flight_iteration_t *f = &t->noted[slot];
@@ -32,6 +38,7 @@ void tdm_sched_tile_note(tdm_sched_tile_t *t, uint32_t slot) {
                                   .sm_cnt = r->sm_cnt,
                                   .tile_row = r->tile_row,
                                   .tile_key = r->tile_key,
+                                  .miss_us = missed_us(r),
                                   .clock_mhz = r->sm_clock_khz / 1000};
     for (uint32_t k = 0; k < TDM_KIND_CNT; k++) {
         f->vcta_planned[k] = r->vcta_planned[k];

@@ -43,6 +43,16 @@ static void count_stages(tdm_block_t *b, const tdm_result_t *r) {
     if (all_ns > 0) tdm_count(b, TDM_METRIC_stage_iterations_total, 0, 1);
 }
 
+/* count_graph adds what a GPU says of its captured iterations. */
+static void count_graph(tdm_block_t *b, const tdm_result_t *r) {
+    uint32_t use = tdm_load_relaxed(&r->graph); /* another process wrote it */
+    if (r->graph_cnt == 0 || use >= TDM_GRAPH_USE_CNT) return;
+    tdm_count(b, TDM_METRIC_graph_iterations_total, use, 1);
+    tdm_count(b, TDM_METRIC_graph_queue_seconds_total, use, positive(r->queue_ns));
+    tdm_gauge_set(b, TDM_METRIC_graphs, 0, r->graph_cnt);
+    tdm_gauge_set(b, TDM_METRIC_graph_bytes, 0, r->graph_bytes);
+}
+
 void tdm_sched_tile_count_result(tdm_sched_tile_t *t, const tdm_result_t *r) {
     tdm_block_t *b = t->w.block;
     uint32_t route = tdm_load_relaxed(&r->route);
@@ -72,6 +82,7 @@ void tdm_sched_tile_count_result(tdm_sched_tile_t *t, const tdm_result_t *r) {
     }
     tdm_gauge_set(b, TDM_METRIC_executor_sms, 0, r->sm_cnt);
     count_stages(b, r);
+    count_graph(b, r);
     uint64_t vcta = r->vcta_executed[TDM_KIND_PREFILL] + r->vcta_executed[TDM_KIND_DECODE];
     if (vcta > 0 && r->launch_cnt > 0 && r->slot_cnt > 0)
         tdm_observe(b, TDM_METRIC_vcta_waves, 0,

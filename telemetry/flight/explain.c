@@ -121,6 +121,7 @@ static void say_work(page_t *p, const tdm_flight_iteration_t *r) {
         say(p, ", %.2f prefill per decode",
             (double)ran[TDM_KIND_PREFILL] / (double)ran[TDM_KIND_DECODE]);
     if (r->tile_row) say(p, "; prefill tiles of %u rows x %u keys", r->tile_row, r->tile_key);
+    if (r->miss_us) say(p, "; no captured graph fitted: queued in %u us", r->miss_us);
     say(p, "; %" PRIu32 " splits, %" PRIu32 " merges on %" PRIu32 " SMs", r->split_cnt,
         r->merge_cnt, r->sm_cnt);
     uint64_t busy_ns = r->vcta_ns[0] + r->vcta_ns[1];

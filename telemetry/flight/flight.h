@@ -87,7 +87,7 @@ typedef struct tdm_flight_iteration {
     uint16_t limit_class; /* whose gap set limit_ns; TDM_SLO_CLASS_MAX: nothing decoded */
     uint16_t tile_row;    /* of a full prefill tile, tokens x group; 0: no prefill */
     uint16_t tile_key;    /* keys of one step of it */
-    uint16_t reserved;
+    uint16_t miss_us;     /* that the host needed to queue it, where its graph was missed; else 0 */
 } tdm_flight_iteration_t;
 
 typedef enum tdm_flight_hop_kind {

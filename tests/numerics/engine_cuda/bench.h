@@ -37,6 +37,7 @@ int part_products(void);
 int part_small(uint64_t seeds);
 int part_fixed(void);
 int part_kept(void);
+int part_graphs(void);
 int part_llama_ref(const char *path, uint32_t layer_cnt, uint32_t vocab);
 int part_llama(const char *path);
 int part_golden(const char *model, const char *tokens);

@@ -10,7 +10,7 @@
 static int usage(void) {
     fprintf(stderr,
             "numerics_engine_cuda all | rows | sample ROUNDS | products | small SEEDS | fixed |\n"
-            "  kept | llama-ref FILE [LAYERS [IDS]] | llama FILE | golden MODEL TOKENS |\n"
+            "  kept | graphs | llama-ref FILE [LAYERS [IDS]] | llama FILE | golden MODEL TOKENS |\n"
             "  speed SHAPE [fixed|meet|ahead] |\n"
             "  layer CONTEXT CHUNK BATCH | profile SHAPE BATCH\n");
     return 2;
@@ -33,6 +33,7 @@ int main(int argc, char **argv) {
     if (strcmp(part, "small") == 0) return part_small(cnt ? cnt : 1);
     if (strcmp(part, "fixed") == 0) return part_fixed();
     if (strcmp(part, "kept") == 0) return part_kept();
+    if (strcmp(part, "graphs") == 0) return part_graphs();
     if (strcmp(part, "llama") == 0) return part_llama(arg);
     if (strcmp(part, "golden") == 0 && argc > 3) return part_golden(arg, argv[3]);
     if (strcmp(part, "speed") == 0) return part_speed(arg, argc > 3 ? argv[3] : "");
@@ -43,6 +44,6 @@ int main(int argc, char **argv) {
         return part_profile(arg, (uint32_t)strtoul(argv[3], NULL, 10));
     if (strcmp(part, "all") == 0)
         return part_rows() | part_sample(4) | part_products() | part_small(1) | part_fixed() |
-               part_kept();
+               part_kept() | part_graphs();
     return usage();
 }

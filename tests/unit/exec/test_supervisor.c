@@ -52,8 +52,18 @@ static void fake_destroy(tdm_backend_t *b) {
     (void)b;
 }
 
+#define IDLE_PIECES 5u /* of work that the fake has after each plan */
+static uint32_t idle_cnt;
+
+static int fake_idle(tdm_backend_t *b) {
+    uint32_t cnt = tdm_load_relaxed(&idle_cnt) + 1;
+    (void)b;
+    tdm_store_relaxed(&idle_cnt, cnt);
+    return cnt % IDLE_PIECES != 0;
+}
+
 static const tdm_backend_ops_t fake_ops = {
-    .start = fake_start, .finish = fake_finish, .destroy = fake_destroy};
+    .start = fake_start, .finish = fake_finish, .idle = fake_idle, .destroy = fake_destroy};
 
 static void fake_main(tdm_channel_t *c, const uint32_t *stop) {
     tdm_error_t err = {0};
@@ -161,6 +171,32 @@ static void plans_come_back_in_order_from_a_thread(void **state) {
 static void plans_come_back_in_order_from_a_process(void **state) {
     (void)state;
     plans_come_back_in_order(1);
+}
+
+static void wait_idle(uint32_t cnt) {
+    int64_t give_up = tdm_clock_now_ns() + 20 * TDM_NS_PER_S;
+    while (tdm_load_relaxed(&idle_cnt) < cnt) {
+        assert_true(tdm_clock_now_ns() < give_up);
+        (void)usleep(500);
+    }
+}
+
+/* After a plan, piece by piece, until the backend has no more; and never before
+   the first. */
+static void idle_time_is_offered_after_work(void **state) {
+    (void)state;
+    rig_t r;
+    tdm_store_relaxed(&idle_cnt, 0u); /* of other tests' threads, which have ended */
+    rig_open(&r, "good", 0, 0);
+    until(&r, TDM_SUPERVISOR_SERVING);
+    for (uint32_t i = 1; i <= 3; i++) {
+        (void)usleep(10000);
+        assert_int_equal(tdm_load_relaxed(&idle_cnt), (i - 1) * IDLE_PIECES);
+        send_plan(&r, DO_ECHO, i);
+        assert_int_equal(next_result(&r)->iteration, i);
+        wait_idle(i * IDLE_PIECES);
+    }
+    rig_close(&r);
 }
 
 static void a_dead_executor_is_replaced_after_the_tile_let_go(void **state) {
@@ -359,6 +395,7 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(plans_come_back_in_order_from_a_thread),
         cmocka_unit_test(plans_come_back_in_order_from_a_process),
+        cmocka_unit_test(idle_time_is_offered_after_work),
         cmocka_unit_test(a_dead_executor_is_replaced_after_the_tile_let_go),
         cmocka_unit_test(a_failed_device_gives_no_result),
         cmocka_unit_test(a_life_that_nobody_took_up_is_not_ended),

@@ -77,6 +77,10 @@ static void fake_attention(void *ctx, const tdm_engine_iter_t *it, uint32_t laye
     stats->role_switch_cnt += 10;
     stats->ring_stall_cnt += 11;
     stats->sm_clock_khz = 9;
+    stats->queue_ns = 12;
+    stats->graph_bytes = 13;
+    stats->graph_cnt = 14;
+    stats->graph = TDM_GRAPH_MISSED;
 }
 
 static void fake_logits(void *ctx, const uint32_t *rows, uint32_t cnt) {
@@ -427,6 +431,10 @@ static void the_result_carries_all_counters(void **state) {
     assert_int_equal(result->role_switch_cnt, 10 * LAYERS);
     assert_int_equal(result->ring_stall_cnt, 11 * LAYERS);
     assert_int_equal(result->sm_clock_khz, 9);
+    assert_int_equal(result->queue_ns, 12);
+    assert_int_equal(result->graph_bytes, 13);
+    assert_int_equal(result->graph_cnt, 14);
+    assert_int_equal(result->graph, TDM_GRAPH_MISSED);
     assert_int_equal(result->sm_cnt, 2);
 }
 

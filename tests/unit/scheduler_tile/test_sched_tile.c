@@ -176,6 +176,13 @@ static int execute(void) {
     result[slot]->role_switch_cnt = 13;
     result[slot]->ring_stall_cnt = 14;
     result[slot]->sm_clock_khz = 1755000;
+    if (plan[slot]->iteration > 1) { /* the first is of a device without graphs */
+        result[slot]->graph_cnt = 9;
+        result[slot]->graph_bytes = 1000;
+        result[slot]->queue_ns = 2500;
+        result[slot]->graph = plan[slot]->iteration == 3 ? TDM_GRAPH_MISSED : TDM_GRAPH_REPLAYED;
+        if (plan[slot]->iteration == 4) result[slot]->graph = 77; /* nonsense of another process */
+    }
     result[slot]->launch_cnt = 5; /* 2 of 4 CTAs: half a wave */
     result[slot]->slot_cnt = 4;
     if (plan[slot]->iteration == 2)
@@ -415,6 +422,13 @@ static void the_block_tells_what_happened(void **state) {
     assert_int_equal(metric(TDM_METRIC_stage_iterations_total, 0), 1);
     for (uint32_t i = 0; i < TDM_STAGE_CNT; i++)
         assert_int_equal(metric(TDM_METRIC_stage_seconds_total, i), 100 + i);
+    assert_int_equal(metric(TDM_METRIC_graph_iterations_total, TDM_LABEL_GRAPH_missed), 1);
+    assert_int_equal(metric(TDM_METRIC_graph_queue_seconds_total, TDM_LABEL_GRAPH_missed), 2500);
+    assert_int_equal(metric(TDM_METRIC_graph_iterations_total, TDM_LABEL_GRAPH_replayed),
+                     s->iteration_cnt - 3);
+    assert_int_equal(metric(TDM_METRIC_graph_iterations_total, TDM_LABEL_GRAPH_none), 0);
+    assert_int_equal(metric(TDM_METRIC_graphs, 0), 9);
+    assert_int_equal(metric(TDM_METRIC_graph_bytes, 0), 1000);
     /* Half a wave each: the second bucket has them all. */
     assert_int_equal(metric(TDM_METRIC_vcta_waves, 0), 0);
     const tdm_metric_row_t *waves = &tdm_metric_row[TDM_METRIC_vcta_waves];
@@ -526,6 +540,7 @@ static void every_iteration_is_in_the_flight_recorder(void **state) {
         assert_int_equal(f.vcta_executed[0], 10);
         assert_int_equal(f.tile_row, 48);
         assert_int_equal(f.tile_key, 64);
+        assert_int_equal(f.miss_us, f.iteration == 3 ? 3 : 0);
         assert_int_equal(f.energy_uj, 500000); /* 500 W for a millisecond */
         assert_int_equal(f.clock_mhz, 1755);
         if (f.prefill_cnt == 0 || f.decode_cnt == 0) continue;

@@ -95,6 +95,23 @@ static void ahead_asks_for_two_plans_in_flight(void **state) {
     assert_non_null(strstr(err.text, "sched.depth"));
 }
 
+static void graphs_beyond_decode_are_asked_for(void **state) {
+    (void)state;
+    tdm_sizing_t s;
+    tdm_exec_spec_t spec;
+    tdm_error_t err = {0};
+    assert_int_equal(make("cpu", &without, &s, &err), TDM_OK);
+    tdm_sizing_spec(&config, &s, &spec);
+    assert_int_equal(spec.config.graph_max, 0);
+    assert_int_equal(spec.config.graph_sz, 0);
+    assert_int_equal(tdm_config_set(&config, "exec.graphs=all", &err), TDM_OK);
+    assert_int_equal(tdm_config_set(&config, "exec.graph_max=77", &err), TDM_OK);
+    assert_int_equal(tdm_config_set(&config, "exec.graph_mib=100", &err), TDM_OK);
+    tdm_sizing_spec(&config, &s, &spec);
+    assert_int_equal(spec.config.graph_max, 77);
+    assert_int_equal(spec.config.graph_sz, UINT64_C(100) << 20);
+}
+
 static void a_gpu_that_is_missing_is_named(void **state) {
     (void)state;
     tdm_sizing_t s;
@@ -136,6 +153,7 @@ int main(void) {
         cmocka_unit_test(auto_takes_the_gpu_where_there_is_one),
         cmocka_unit_test(the_sandbox_is_on_unless_the_driver_is_in_it),
         cmocka_unit_test(ahead_asks_for_two_plans_in_flight),
+        cmocka_unit_test(graphs_beyond_decode_are_asked_for),
         cmocka_unit_test(a_gpu_that_is_missing_is_named),
         cmocka_unit_test(a_gpus_pool_is_what_the_weights_leave),
         cmocka_unit_test(fp8_pages_hold_twice_the_tokens),

@@ -107,6 +107,10 @@ static void a_fused_iteration_is_told(void **state) {
     says("fused: prefill and decode shared one attention launch per layer");
     says("120 prefill and 40 decode planned, all executed, 3.00 prefill per decode; prefill tiles "
          "of 64 rows x 32 keys; 12 splits");
+    says_not("captured graph");
+    r.miss_us = 870;
+    explain(&r);
+    says("no captured graph fitted: queued in 870 us");
     says("both kinds at once for 50 % of their time");
     says("predicted 10.000 ms, took 0.80 times that; attention 75 %");
     says("within its limit, 0 of 8 decodes came later than promised");
