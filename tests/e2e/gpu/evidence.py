@@ -90,8 +90,13 @@ def parts():
         return own
     return [
         Part("numerics", 240, ["sh", f"{b}/num/run_on_gpu", f"{b}/num", "{out}"]),
-        Part("trials", 60, [f"{b}/num/numerics_attention_cuda", "start"]),
+        Part("attention", 320, ["sh", f"{b}/num/attention/run_on_gpu", f"{b}/num/attention", "{out}", "10"]),
+        Part("points", 280, [*py, f"{tests}/attention/run.py", f"{b}/num/attention", "{out}", "--steps", "hopper",
+                             "--hopper", "points,grid", "--commit", read(f"{b}/commit", "unknown")]),
+        # 10,000 launches in a row beside noise, with the GPU to themselves.
+        Part("launches", 150, [f"{b}/num/attention/numerics_attention_cuda", "repeat", "2500", "2", "hopper"]),
         Part("speed", 100, [num, "speed", "llama-3-8b"]),
+        Part("speed_meet", 100, [num, "speed", "llama-3-8b", "meet"]),
         *own[:2],
         # 16 cores need about a minute for the reference.
         Part("deep", 240, [num, "llama-ref", "{scratch}/deep", "32", "128256"],
