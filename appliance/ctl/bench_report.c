@@ -414,7 +414,8 @@ void tdm_bench_report(FILE *f, const json_t *all) {
         ", %.0f s a window. Kept: at most %.3g %% of gaps over the target, nine first tokens in "
         "ten in time, the queue no longer at the end. Solid: fused green, streams blue, serial "
         "orange; long dashes: a fixed chunk; dotted: planned or simulated, circles: measured; "
-        "grey: the target, at four times of which a chart ends. %u windows are measured, %u simulated",
+        "grey: the target, at four times of which a chart ends. %u windows are measured, "
+        "%u simulated",
         number(all, "window_s", NULL, NULL), 100.0 * number(all, "epsilon", NULL, NULL),
         count(cells, NULL, 0), count(cells, NULL, 1));
     put_profile(f, cells);
@@ -431,11 +432,9 @@ void tdm_bench_report(FILE *f, const json_t *all) {
     }
     fprintf(f, "</ul>\n");
     for (size_t k = 0; k < TDM_COUNT_OF(chart); k++) put_chart(f, all, k);
-    fprintf(
-        f,
-        "<table><tr><th>path<th>policy<th>how<th>requests/s<th>promise<th>over / twice %%"
-        "<th>gap p50 / p99 / p99.9 ms<th>TTFT<th>e2e<th>goodput/s<th>fused<th>attention<th>fallbacks<th>W mean "
-        "/ most<th>J a token<th>SM MHz</tr>\n");
+    fprintf(f, "<table><tr><th>path<th>policy<th>how<th>requests/s<th>promise<th>over / twice %%"
+               "<th>gap p50 / p99 / p99.9 ms<th>TTFT<th>e2e<th>goodput/s<th>fused<th>attention"
+               "<th>fallbacks<th>W mean / most<th>J a token<th>SM MHz</tr>\n");
     for (size_t i = 0; i < json_array_size(cells); i++) put_row(f, json_array_get(cells, i));
     fprintf(f, "</table>\n");
     put_errors(f, all);
