@@ -79,13 +79,14 @@ static int allow_libraries(int rules) {
     return is_good;
 }
 
-/* The nodes of NVIDIA's driver, as many as there are GPUs. */
+/* The nodes of NVIDIA's driver, as many as there are GPUs, and its profiles
+   of applications. */
 static int allow_gpus(int rules) {
     char path[PATH_MAX];
     DIR *folder = opendir("/dev");
-    int is_good = 1;
+    int is_good = allow(rules, "/etc/nvidia", READ_FILE);
     uint32_t cnt = 0;
-    if (!folder) return 1;
+    if (!folder) return is_good;
     for (const struct dirent *e = readdir(folder); is_good && e && cnt < NODE_MAX;
          e = readdir(folder), cnt++) {
         if (strncmp(e->d_name, "nvidia", 6) != 0) continue;

@@ -23,9 +23,11 @@
    With a GPU the nodes /dev/nvidia* that are there at entry are written as
    well: nvidiactl, the GPUs, nvidia-uvm and -uvm-tools, nvidia-modeset and
    the folders of capabilities.  What CUDA's driver asks beyond device nodes
-   lies below /proc, /sys and /usr (NVIDIA's Container Device Interface
-   names nodes and libraries, snapd's interface opengl what is read; gVisor's
-   nvproxy the nodes that compute needs).  What it does without, there:
+   lies below /proc, /sys, /usr and /etc/nvidia (NVIDIA's Container Device
+   Interface names nodes and libraries, snapd's interface opengl what is
+   read, gVisor's nvproxy the nodes that compute needs; libcuda 535.309 was
+   traced through cuInit where there is no GPU: of all that it asks MPS's
+   socket and making nodes are refused).  What it does without, there:
    nvidia-modprobe (nodes must exist: nvidia-persistenced or the image's
    tandem-gpu.service), MPS, the daemons' sockets, memory shared by CUDA IPC,
    a cache of compiled code below $HOME.

@@ -23,6 +23,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysinfo.h>
+#include <sys/sysmacros.h>
 #include <sys/un.h>
 #include <sys/utsname.h>
 #include <sys/wait.h>
@@ -49,7 +50,8 @@ static int reads(void) {
                                        "/proc/sys/vm/mmap_min_addr",
                                        "/sys/devices/system/cpu/online",
                                        "/sys/devices/system/node/online",
-                                       "/sys/module/nvidia_uvm/parameters"};
+                                       "/sys/module/nvidia_uvm/parameters",
+                                       "/etc/nvidia/nvidia-application-profiles-rc"};
     for (size_t i = 0; i < sizeof path / sizeof path[0]; i++)
         if (!may(path[i], O_RDONLY)) return 0;
     return may("/sys/bus/pci/devices", O_RDONLY | O_DIRECTORY) &&
@@ -138,11 +140,10 @@ static int lives_without(void) {
     }
     int status = 1;
     if (pid < 0 || waitpid(pid, &status, 0) != pid || status != 0) return 0;
-    struct sockaddr_un daemon = {.sun_family = AF_UNIX,
-                                 .sun_path = "/run/nvidia-persistenced/socket"};
-    int s = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (s < 0 || connect(s, (struct sockaddr *)&daemon, sizeof daemon) == 0 || errno != EPERM)
-        return 0;
+    struct sockaddr_un mps = {.sun_family = AF_UNIX, .sun_path = "/tmp/nvidia-mps/control"};
+    int s = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    if (s < 0 || connect(s, (struct sockaddr *)&mps, sizeof mps) == 0 || errno != EPERM) return 0;
+    if (mknod("/dev/nvidia1", S_IFCHR | 0666, makedev(195, 1)) == 0 || errno != EACCES) return 0;
     const char *home = getenv("HOME");
     (void)snprintf(cache, sizeof cache, "%s/.nv", home ? home : "/root");
     return mkdir(cache, 0700) != 0 && errno == EACCES;
