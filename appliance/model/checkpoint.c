@@ -95,13 +95,53 @@ static tdm_status_t get_f32(const json_t *o, const char *key, int is_needed, flo
     return TDM_OK;
 }
 
+static tdm_status_t refuse_quantization(tdm_error_t *err, const char *key) {
+    return tdm_error_set(err, TDM_ERR_UNSUPPORTED,
+                         "model: config.json: this quantization_config.%s is not implemented", key);
+}
+
+static int is_string(const json_t *o, const char *key, const char *want) {
+    const char *is = json_string_value(json_object_get(o, key));
+    return is && strcmp(is, want) == 0;
+}
+
+/* check_group: weights of the one kind that is read. */
+static tdm_status_t check_group(const json_t *group, tdm_error_t *err) {
+    const json_t *w = json_object_get(group, "weights");
+    int is_read = json_is_object(w) && json_integer_value(json_object_get(w, "num_bits")) == 8 &&
+                  is_string(w, "type", "float") &&
+                  !json_is_false(json_object_get(w, "symmetric")) &&
+                  !json_is_true(json_object_get(w, "dynamic"));
+    if (!is_read) return refuse_quantization(err, "config_groups: weights");
+    if (is_string(w, "strategy", "channel") || is_string(w, "strategy", "tensor")) return TDM_OK;
+    return refuse_quantization(err, "config_groups: strategy");
+}
+
+/* check_quantization: none, or what checkpoint.h says. */
+static tdm_status_t check_quantization(const json_t *o, tdm_error_t *err) {
+    const json_t *q = value(o, "quantization_config");
+    if (!q) return TDM_OK;
+    if (!is_string(q, "quant_method", "compressed-tensors"))
+        return refuse_quantization(err, "quant_method");
+    if (!is_string(q, "format", "float-quantized")) return refuse_quantization(err, "format");
+    const json_t *groups = json_object_get(q, "config_groups");
+    if (!json_is_object(groups)) return refuse_quantization(err, "config_groups");
+    const char *name;
+    json_t *group;
+    json_object_foreach((json_t *)(uintptr_t)groups, name, group) {
+        tdm_status_t st = check_group(group, err);
+        if (st != TDM_OK) return st;
+    }
+    return TDM_OK;
+}
+
 /* refuse_variants names what would change the output; absent, null, false
    and 0 mean off. */
 static tdm_status_t refuse_variants(const json_t *o, tdm_error_t *err) {
     static const char *const key[] = {
         "attention_bias",
         "mlp_bias",
-        "quantization_config",
+        "compression_config",
         "sliding_window",
         "num_local_experts",
         "num_experts",
@@ -119,6 +159,8 @@ static tdm_status_t refuse_variants(const json_t *o, tdm_error_t *err) {
         int is_off = !v || json_is_false(v) || (json_is_number(v) && json_number_value(v) == 0);
         if (!is_off) return refuse(err, key[i]);
     }
+    tdm_status_t st = check_quantization(o, err);
+    if (st != TDM_OK) return st;
     const char *type = json_string_value(json_object_get(o, "model_type"));
     if (!type) return malformed(err, "model_type");
     if (strcmp(type, "llama") != 0)
@@ -262,9 +304,61 @@ static int is_shaped(const tdm_safetensor_t *t, const tdm_item_t *item) {
     return t->dim_cnt == 2 && t->dim[0] == item->rows && t->dim[1] == item->cols;
 }
 
+/* has_cnt: is t a tensor of one number, or of cnt in a row or a column? */
+static int has_cnt(const tdm_safetensor_t *t, uint64_t cnt) {
+    uint64_t all = 1;
+    for (uint32_t i = 0; i < t->dim_cnt; i++) all *= t->dim[i];
+    int is_row = t->dim_cnt <= 1 || (t->dim_cnt == 2 && (t->dim[0] == 1 || t->dim[1] == 1));
+    return t->dtype != TDM_SAFETENSORS_F8 && is_row && (all == 1 || all == cnt);
+}
+
+/* check_scale holds an fp8 tensor to its scales; *cnt counts those in use. */
+static tdm_status_t check_scale(const tdm_safetensors_t *s, const tdm_safetensor_t *t,
+                                const tdm_item_t *item, uint32_t *cnt, tdm_error_t *err) {
+    if (t->dtype != TDM_SAFETENSORS_F8) return TDM_OK;
+    if (item->matrix == TDM_MATRIX_CNT)
+        return tdm_error_set(err, TDM_ERR_UNSUPPORTED,
+                             "model: tensor %s is F8_E4M3, which only a layer's matrices may be",
+                             item->hf_name);
+    const tdm_safetensor_t *scale = tdm_item_scale(s, item);
+    if (!scale || !has_cnt(scale, item->rows))
+        return tdm_error_set(err, TDM_ERR_CORRUPT,
+                             "model: tensor %s_scale is missing, or not one number or one a row",
+                             item->hf_name);
+    ++*cnt;
+    return TDM_OK;
+}
+
+static tdm_status_t check_kv_scales(const tdm_safetensors_t *s, const tdm_shape_t *shape,
+                                    uint32_t *cnt, tdm_error_t *err) {
+    for (uint32_t i = 0; i < 2 * shape->layer_cnt; i++) {
+        const tdm_safetensor_t *t = tdm_layer_kv_scale(s, i / 2, i % 2);
+        if (t && !has_cnt(t, shape->nhead_kv))
+            return tdm_error_set(err, TDM_ERR_CORRUPT,
+                                 "model: tensor %.*s is not one number or one a KV head",
+                                 (int)TDM_MIN(t->name_sz, 80u), t->name);
+        *cnt += t != NULL;
+    }
+    return TDM_OK;
+}
+
+/* is_scale: one that the tensors above lead to. */
+static int is_scale(const tdm_safetensors_t *s, const tdm_shape_t *shape,
+                    const tdm_safetensor_t *t) {
+    for (uint32_t i = 0; i < 2 * shape->layer_cnt; i++)
+        if (tdm_layer_kv_scale(s, i / 2, i % 2) == t) return 1;
+    for (uint32_t i = 0; i < tdm_item_cnt(shape); i++) {
+        tdm_item_t item;
+        tdm_item_get(shape, TDM_WEIGHT_BF16, i, &item);
+        const tdm_safetensor_t *of = tdm_safetensors_find(s, item.hf_name);
+        if (of && of->dtype == TDM_SAFETENSORS_F8 && tdm_item_scale(s, &item) == t) return 1;
+    }
+    return 0;
+}
+
 tdm_status_t tdm_checkpoint_match(const tdm_safetensors_t *s, const tdm_shape_t *shape,
                                   tdm_error_t *err) {
-    uint32_t cnt = tdm_item_cnt(shape);
+    uint32_t cnt = tdm_item_cnt(shape), scale_cnt = 0;
     tdm_item_t item;
     for (uint32_t i = 0; i < cnt; i++) {
         tdm_item_get(shape, TDM_WEIGHT_BF16, i, &item);
@@ -275,14 +369,18 @@ tdm_status_t tdm_checkpoint_match(const tdm_safetensors_t *s, const tdm_shape_t 
             return tdm_error_set(
                 err, TDM_ERR_CORRUPT, "model: tensor %s has another shape than %llu x %llu",
                 item.hf_name, (unsigned long long)item.rows, (unsigned long long)item.cols);
+        tdm_status_t st = check_scale(s, t, &item, &scale_cnt, err);
+        if (st != TDM_OK) return st;
     }
+    tdm_status_t st = check_kv_scales(s, shape, &scale_cnt, err);
+    if (st != TDM_OK) return st;
     uint32_t spare_cnt = 0;
     for (uint32_t i = 0; i < tdm_safetensors_cnt(s); i++)
         spare_cnt += (uint32_t)is_spare(tdm_safetensors_at(s, i), shape);
-    if (tdm_safetensors_cnt(s) == cnt + spare_cnt) return TDM_OK;
+    if (tdm_safetensors_cnt(s) == cnt + scale_cnt + spare_cnt) return TDM_OK;
     for (uint32_t i = 0; i < tdm_safetensors_cnt(s); i++) {
         const tdm_safetensor_t *t = tdm_safetensors_at(s, i);
-        int is_known = is_spare(t, shape);
+        int is_known = is_spare(t, shape) || is_scale(s, shape, t);
         for (uint32_t k = 0; !is_known && k < cnt; k++) {
             tdm_item_get(shape, TDM_WEIGHT_BF16, k, &item);
             is_known = strlen(item.hf_name) == t->name_sz &&

@@ -11,6 +11,15 @@
      tokenizer.json, tokenizer_config.json, chat_template.jinja
                              read by appliance/tokenizer
 
+   Weights are F32, F16 or BF16; of a layer's matrices also F8_E4M3 as the
+   compressed-tensors library writes them (quantization_config with
+   quant_method "compressed-tensors", format "float-quantized", weights of 8
+   bits, type "float", strategy "channel" or "tensor"): beside X.weight lies
+   X.weight_scale, one for each row or one for all, and a weight is code *
+   scale.  How activations would be quantised is not looked at: ours are not.
+   model.layers.N.self_attn.k_scale and v_scale, one number or one a KV head,
+   are the scales of an fp8 KV cache.
+
    Only model_type "llama".  The rotary pairs of such a checkpoint are
    (i, i + head_dim/2) already, as ours are.  Boot time only. */
 

@@ -126,3 +126,17 @@ uint64_t tdm_weights_sz(const tdm_shape_t *shape, tdm_weight_dtype_t dtype) {
     }
     return sz;
 }
+
+const tdm_safetensor_t *tdm_item_scale(const tdm_safetensors_t *s, const tdm_item_t *item) {
+    char name[sizeof item->hf_name + 8];
+    (void)snprintf(name, sizeof name, "%s_scale", item->hf_name);
+    return tdm_safetensors_find(s, name);
+}
+
+const tdm_safetensor_t *tdm_layer_kv_scale(const tdm_safetensors_t *s, uint32_t layer,
+                                           uint32_t is_v) {
+    char name[64];
+    (void)snprintf(name, sizeof name, "model.layers.%u.self_attn.%s", layer,
+                   is_v ? "v_scale" : "k_scale");
+    return tdm_safetensors_find(s, name);
+}

@@ -9,6 +9,7 @@
 
 #include "appliance/abi/model.h"
 #include "appliance/base/arena.h"
+#include "appliance/model/safetensors.h"
 
 typedef enum tdm_item_kind {
     TDM_ITEM_MATRIX,
@@ -39,5 +40,12 @@ void tdm_item_get(const tdm_shape_t *shape, tdm_weight_dtype_t dtype, uint32_t i
 /* tdm_item_take takes the item's memory and points w at it; NULL where
    the arena is full. */
 void *tdm_item_take(const tdm_item_t *item, tdm_arena_t *arena, tdm_weights_t *w);
+
+/* tdm_item_scale gives the scales that belong to an fp8 tensor of a
+   checkpoint, tdm_layer_kv_scale those of a layer's fp8 KV cache; NULL: the
+   checkpoint has none. */
+const tdm_safetensor_t *tdm_item_scale(const tdm_safetensors_t *s, const tdm_item_t *item);
+const tdm_safetensor_t *tdm_layer_kv_scale(const tdm_safetensors_t *s, uint32_t layer,
+                                           uint32_t is_v);
 
 #endif /* TDM_MODEL_LAYOUT_PRIVATE_H */

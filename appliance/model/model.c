@@ -85,8 +85,9 @@ static tdm_status_t read_eos(tdm_model_t *m, tdm_error_t *err) {
 }
 
 static tdm_status_t fill(tdm_model_t *m, const tdm_model_options_t *o, tdm_error_t *err) {
-    tdm_status_t st =
-        tdm_arena_open(&m->arena, o->arena_kind, tdm_weights_sz(&m->shape, o->dtype), err);
+    uint64_t sz = tdm_weights_sz(&m->shape, o->dtype);
+    if (m->safetensors) sz += tdm_weights_kv_scale_sz(&m->shape);
+    tdm_status_t st = tdm_arena_open(&m->arena, o->arena_kind, sz, err);
     if (st != TDM_OK) return st;
     if (m->gguf)
         st = tdm_weights_load(m->gguf, &m->shape, o->dtype, &m->arena, o->progress, o->progress_ctx,

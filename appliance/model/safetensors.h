@@ -37,13 +37,17 @@ TDM_BEGIN_DECLS
 #define TDM_SAFETENSORS_NAME_MAX   256u
 #define TDM_SAFETENSORS_DIM_MAX    4u
 
+/* F8_E4M3 as a dtype, which GGUF has no number for: codes of
+   appliance/abi/fp8.h, whose scales are tensors of their own. */
+#define TDM_SAFETENSORS_F8 UINT32_C(0x10000)
+
 typedef struct tdm_safetensors tdm_safetensors_t;
 
 typedef struct tdm_safetensor {
     const char *name; /* [name_sz], not terminated */
     uint32_t name_sz;
     uint32_t shard;
-    uint32_t dtype; /* tdm_dtype_t: F32, F16 or BF16 */
+    uint32_t dtype; /* tdm_dtype_t: F32, F16 or BF16; or TDM_SAFETENSORS_F8 */
     uint32_t dim_cnt;
     uint64_t dim[TDM_SAFETENSORS_DIM_MAX]; /* outermost first, as in the file */
     const uint8_t *bytes;                  /* any alignment */

@@ -148,6 +148,7 @@ static const struct {
     {"F32", TDM_DTYPE_F32, 4},
     {"F16", TDM_DTYPE_F16, 2},
     {"BF16", TDM_DTYPE_BF16, 2},
+    {"F8_E4M3", TDM_SAFETENSORS_F8, 1},
 };
 
 static tdm_status_t check_entry(const entry_t *e, uint64_t data_sz, uint32_t *dtype,
@@ -169,7 +170,7 @@ static tdm_status_t check_entry(const entry_t *e, uint64_t data_sz, uint32_t *dt
     if (elem_sz == 0)
         return tdm_error_set(err, TDM_ERR_UNSUPPORTED,
                              "safetensors: tensor %.*s: type '%.*s' is not implemented, only F32, "
-                             "F16 and BF16",
+                             "F16, BF16 and F8_E4M3",
                              shown(e->name), e->name.bytes, shown(e->dtype), e->dtype.bytes);
     if (e->dim_cnt > TDM_SAFETENSORS_DIM_MAX)
         return tdm_error_set(err, TDM_ERR_LIMIT,

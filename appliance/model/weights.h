@@ -45,6 +45,10 @@ TDM_MUST_USE tdm_status_t tdm_shape_from_gguf(const tdm_gguf_t *g, tdm_shape_t *
 /* tdm_weights_sz gives the bytes of arena that a checked shape takes. */
 uint64_t tdm_weights_sz(const tdm_shape_t *shape, tdm_weight_dtype_t dtype);
 
+/* tdm_weights_kv_scale_sz: what a checkpoint's scales of an fp8 KV cache take
+   besides. */
+uint64_t tdm_weights_kv_scale_sz(const tdm_shape_t *shape);
+
 /* tdm_weights_load fills *w from g; the memory comes from arena, which
    must outlive it.  progress may be NULL. */
 TDM_MUST_USE tdm_status_t tdm_weights_load(const tdm_gguf_t *g, const tdm_shape_t *shape,
@@ -53,7 +57,8 @@ TDM_MUST_USE tdm_status_t tdm_weights_load(const tdm_gguf_t *g, const tdm_shape_
                                            tdm_error_t *err);
 
 /* tdm_weights_load_checkpoint does the same for tensors that
-   tdm_checkpoint_match has found right. */
+   tdm_checkpoint_match has found right.  fp8 matrices keep codes and scales
+   where dtype is fp8, and are code * scale, rounded to bf16, where not. */
 TDM_MUST_USE tdm_status_t tdm_weights_load_checkpoint(const tdm_safetensors_t *s,
                                                       const tdm_shape_t *shape,
                                                       tdm_weight_dtype_t dtype, tdm_arena_t *arena,

@@ -5,6 +5,7 @@
    Method: one small model written both ways (the GGUF file with its rotary
    rows side by side), in F32, F16 and BF16, whole and in shards; then the
    configuration with one thing changed. */
+#include "appliance/abi/fp8.h"
 #include "appliance/model/checkpoint.h"
 #include "appliance/model/dequant.h"
 #include "appliance/model/model.h"
@@ -144,6 +145,12 @@ static void put_file(const folder_t *f, const char *name, const tensor_t *t, uin
     "\"rms_norm_eps\":1e-5,\"rope_theta\":500000.0,\"hidden_act\":\"silu\",\"torch_dtype\":"       \
     "\"bfloat16\",\"rope_scaling\":null,\"attention_bias\":false" more "}"
 
+#define FP8_CONFIG(format, strategy, bits)                                                         \
+    ",\"quantization_config\":{\"quant_method\":\"compressed-tensors\",\"format\":\"" format       \
+    "\",\"config_groups\":{\"group_0\":{\"targets\":[\"Linear\"],\"weights\":{\"num_bits\":" bits  \
+    ",\"type\":\"float\",\"symmetric\":true,\"strategy\":\"" strategy                              \
+    "\",\"dynamic\":false}}},\"ignore\":[\"lm_head\"],\"kv_cache_scheme\":null}"
+
 static void put_checkpoint(const folder_t *f, const change_t *c) {
     tensor_t t[TENSOR_MAX];
     uint32_t n = list(t, c->is_untied);
@@ -228,6 +235,114 @@ static void both_files_give_the_same_bits(void **state) {
     }
 }
 
+/* put_fp8 writes the model with its matrices F8_E4M3: one scale a row, bf16
+   and a column, or where is_tensor one float32 for all; of layer 1 scales of
+   the KV cache.  What a change names is left out or, of scales, made -1. */
+static void put_fp8(const folder_t *f, int is_tensor, const char *skip, const char *minus) {
+    static const char config[] =
+        CONFIG(",\"tie_word_embeddings\":true" FP8_CONFIG("float-quantized", "channel", "8"));
+    char header[16384] = "{\"__metadata__\":{\"format\":\"pt\"}";
+    uint8_t data[32768], file[49152];
+    tensor_t t[TENSOR_MAX];
+    uint32_t cnt = list(t, 0);
+    uint64_t at = 0;
+    folder_put(f, "config.json", config, strlen(config));
+    for (uint32_t n = 0; n < cnt + 2; n++) {
+        char name[80], dims[32];
+        int is_kv = n >= cnt, is_code = !is_kv && t[n].rows && n > 0;
+        for (int is_scale = is_kv; is_scale <= (is_code || is_kv); is_scale++) {
+            uint32_t many = is_kv ? NKV : is_tensor ? 1 : t[n].rows;
+            (void)snprintf(name, sizeof name, "model.layers.1.self_attn.%c_scale",
+                           n == cnt ? 'k' : 'v');
+            if (!is_kv)
+                (void)snprintf(name, sizeof name, "%.63s%s", t[n].hf, is_scale ? "_scale" : "");
+            if (skip && strcmp(skip, name) == 0) continue;
+            uint64_t begin = at;
+            const char *type = "BF16";
+            if (is_scale) {
+                float sign = minus && strcmp(minus, name) == 0 ? -1.0f : 1.0f;
+                type = is_tensor ? "F32" : "BF16";
+                for (uint32_t i = 0; i < many; i++) {
+                    float v = sign * (0.25f + (float)(i % 3)); /* exact in bf16 */
+                    uint16_t half = tdm_bf16_from_f32(v);
+                    memcpy(data + at, is_tensor ? (void *)&v : (void *)&half, is_tensor ? 4 : 2);
+                    at += is_tensor ? 4 : 2;
+                }
+                (void)snprintf(dims, sizeof dims, is_tensor || is_kv ? "%u" : "%u,1", many);
+            } else if (is_code) {
+                type = "F8_E4M3";
+                for (uint32_t i = 0; i < t[n].rows * t[n].cols; i++)
+                    data[at++] = (uint8_t)((n * 29 + i * 7) % 127 | (i % 2 ? 0x80 : 0));
+                (void)snprintf(dims, sizeof dims, "%u,%u", t[n].rows, t[n].cols);
+            } else {
+                at += contents(data + at, &t[n], n, TDM_DTYPE_BF16, 0);
+                (void)snprintf(dims, sizeof dims, t[n].rows ? "%u,%u" : "%u",
+                               t[n].rows ? t[n].rows : HIDDEN, t[n].cols);
+            }
+            size_t used = strlen(header);
+            (void)snprintf(header + used, sizeof header - used,
+                           ",\"%s\":{\"dtype\":\"%s\",\"shape\":[%s],\"data_offsets\":[%llu,%llu]}",
+                           name, type, dims, (unsigned long long)begin, (unsigned long long)at);
+        }
+    }
+    strcat(header, "}");
+    uint64_t header_sz = strlen(header);
+    memcpy(file, &header_sz, 8);
+    memcpy(file + 8, header, header_sz);
+    memcpy(file + 8 + header_sz, data, at);
+    folder_put(f, "model.safetensors", file, 8 + header_sz + at);
+}
+
+static void an_fp8_checkpoint_keeps_its_codes(void **state) {
+    (void)state;
+    for (int is_tensor = 0; is_tensor < 2; is_tensor++) {
+        folder_t f;
+        tdm_model_t *m[2];
+        tdm_error_t err = {0};
+        folder_make(&f);
+        put_fp8(&f, is_tensor, NULL, NULL);
+        for (int i = 0; i < 2; i++) {
+            tdm_model_options_t o = {.dtype = i ? TDM_WEIGHT_FP8 : TDM_WEIGHT_BF16};
+            if (tdm_model_open(f.path, &o, &m[i], &err) != TDM_OK) fail_msg("%s", err.text);
+        }
+        const tdm_layer_weights_t *bf16 = &tdm_model_weights(m[0])->layer[1];
+        const tdm_layer_weights_t *fp8 = &tdm_model_weights(m[1])->layer[1];
+        const tdm_fp8_matrix_t *q = &fp8->fp8[TDM_MATRIX_Q], *down = &fp8->fp8[TDM_MATRIX_DOWN];
+        uint32_t n = 1 + 9 + 1; /* q_proj of layer 1 */
+        for (uint32_t i = 0; i < NQ * HD * HIDDEN; i++) {
+            float scale = is_tensor ? 0.25f : 0.25f + (float)(i / HIDDEN % 3);
+            assert_int_equal(q->code[i], (n * 29 + i * 7) % 127 | (i % 2 ? 0x80 : 0));
+            assert_true(q->scale[i / HIDDEN] == scale);
+            assert_true(tdm_f32_from_bf16(bf16->wq[i]) == tdm_f32_from_fp8(q->code[i]) * scale);
+        }
+        assert_true(down->scale[HIDDEN - 1] == (is_tensor ? 0.25f : 0.25f + (HIDDEN - 1) % 3));
+        assert_true(fp8->k_scale[0] == 0.25f && fp8->v_scale[1] == 1.25f && bf16->k_scale);
+        assert_null(tdm_model_weights(m[1])->layer[0].k_scale);
+        tdm_model_close(m[0]);
+        tdm_model_close(m[1]);
+        folder_drop(&f);
+    }
+}
+
+static void fp8_tensors_without_scales_are_refused(void **state) {
+    (void)state;
+    static const char scale[] = "model.layers.0.mlp.up_proj.weight_scale";
+    static const char kv[] = "model.layers.1.self_attn.k_scale";
+    static const struct {
+        const char *skip, *minus, *word;
+    } row[] = {{scale, NULL, scale}, {NULL, scale, scale}, {NULL, kv, kv}};
+    for (uint32_t i = 0; i < TDM_COUNT_OF(row); i++) {
+        folder_t f;
+        tdm_model_t *m;
+        tdm_error_t err = {0};
+        folder_make(&f);
+        put_fp8(&f, 0, row[i].skip, row[i].minus);
+        assert_int_equal(tdm_model_open(f.path, NULL, &m, &err), TDM_ERR_CORRUPT);
+        assert_non_null(strstr(err.text, row[i].word));
+        folder_drop(&f);
+    }
+}
+
 static void generation_config_adds_end_tokens(void **state) {
     (void)state;
     static const char more[] = "{\"eos_token_id\":[4,3,1]}", wrong[] = "{\"eos_token_id\":5}";
@@ -287,8 +402,14 @@ static void configurations_are_read_or_refused_by_name(void **state) {
         {CONFIG(",\"sliding_window\":null,\"mlp_bias\":false,\"pretraining_tp\":1"), TDM_OK, ""},
         {CONFIG(",\"sliding_window\":4096"), TDM_ERR_UNSUPPORTED, "sliding_window"},
         {CONFIG(",\"mlp_bias\":true"), TDM_ERR_UNSUPPORTED, "mlp_bias"},
-        {CONFIG(",\"quantization_config\":{\"bits\":4}"), TDM_ERR_UNSUPPORTED,
-         "quantization_config"},
+        {CONFIG(",\"quantization_config\":{\"bits\":4}"), TDM_ERR_UNSUPPORTED, "quant_method"},
+        {CONFIG(FP8_CONFIG("float-quantized", "channel", "8")), TDM_OK, ""},
+        {CONFIG(FP8_CONFIG("float-quantized", "tensor", "8")), TDM_OK, ""},
+        {CONFIG(FP8_CONFIG("float-quantized", "block", "8")), TDM_ERR_UNSUPPORTED, "strategy"},
+        {CONFIG(FP8_CONFIG("float-quantized", "channel", "4")), TDM_ERR_UNSUPPORTED, "weights"},
+        {CONFIG(FP8_CONFIG("pack-quantized", "channel", "8")), TDM_ERR_UNSUPPORTED, "format"},
+        {CONFIG(",\"quantization_config\":{\"quant_method\":\"fbgemm_fp8\"}"), TDM_ERR_UNSUPPORTED,
+         "quant_method"},
         {CONFIG(",\"num_local_experts\":8"), TDM_ERR_UNSUPPORTED, "num_local_experts"},
         {CONFIG(",\"partial_rotary_factor\":0.5"), TDM_ERR_UNSUPPORTED, "partial_rotary_factor"},
         {CONFIG(",\"rope_parameters\":{\"rope_type\":\"linear\",\"factor\":2.0}"), TDM_OK, ""},
@@ -398,6 +519,8 @@ static void a_folder_without_config_is_not_found(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(both_files_give_the_same_bits),
+        cmocka_unit_test(an_fp8_checkpoint_keeps_its_codes),
+        cmocka_unit_test(fp8_tensors_without_scales_are_refused),
         cmocka_unit_test(generation_config_adds_end_tokens),
         cmocka_unit_test(tensors_and_shape_are_compared_both_ways),
         cmocka_unit_test(configurations_are_read_or_refused_by_name),

@@ -143,7 +143,7 @@ static const struct {
     {"{" T("a\\n", "F32", "1", "0,4") "}", 4, TDM_ERR_UNSUPPORTED, "escape"},
     {"{" T("a", "F64", "1", "0,8") "}", 8, TDM_ERR_UNSUPPORTED, "'F64'"},
     {"{" T("a", "I8", "1", "0,1") "}", 1, TDM_ERR_UNSUPPORTED, "'I8'"},
-    {"{" T("a", "F8_E4M3", "1", "0,1") "}", 1, TDM_ERR_UNSUPPORTED, "'F8_E4M3'"},
+    {"{" T("a", "F8_E5M2", "1", "0,1") "}", 1, TDM_ERR_UNSUPPORTED, "'F8_E5M2'"},
     {"{" T("a", "f32", "1", "0,4") "}", 4, TDM_ERR_UNSUPPORTED, "'f32'"},
     {"{" T("a", "", "1", "0,4") "}", 4, TDM_ERR_UNSUPPORTED, "''"},
 };
