@@ -4,6 +4,10 @@
 
 #include <string.h>
 
+#define CLOCK_LOW  0.5 /* a clock explains no more than this, over the profile's */
+#define CLOCK_HIGH 1.1
+#define CLOCK_PART (1.0 / 16.0) /* of the way, with each iteration */
+
 /* What comes back from the executor.  It is another process: a result is
    copied and checked against its plan before anything changes. */
 
@@ -152,6 +156,26 @@ static void judge_gaps(tdm_sched_t *s, tdm_flight_t *f, int64_t gap_ns, int64_t 
     s->stats.gap_over_cnt += f->record.over_cnt;
 }
 
+/* follow_clock tells the cap how fast the device runs, by what the kernels
+   themselves count.  A clock that lies explains a factor of two at most, and
+   never moves a prediction: it only says whether a slow machine is news. */
+static void follow_clock(tdm_sched_t *s, const tdm_result_t *r) {
+    const tdm_profile_table_t *t = s->live.profile.table;
+    if (!t || !(t->clock_khz > 0.0) || r->sm_clock_khz == 0) return;
+    double ratio = (double)r->sm_clock_khz / t->clock_khz;
+    ratio = TDM_MIN(TDM_MAX(ratio, CLOCK_LOW), CLOCK_HIGH);
+    tdm_sched_clock_ratio(s, s->clock_ratio + (ratio - s->clock_ratio) * CLOCK_PART);
+}
+
+/* explained_ns gives what the profile says of an iteration, as near to what it
+   took as the device's clock explains: a clock makes no news, it takes some
+   away. */
+static double explained_ns(const tdm_sched_t *s, double profile_ns, int64_t actual_ns) {
+    double paced_ns = profile_ns / s->clock_ratio;
+    double low = TDM_MIN(profile_ns, paced_ns), high = TDM_MAX(profile_ns, paced_ns);
+    return TDM_MIN(TDM_MAX((double)actual_ns, low), high);
+}
+
 /* learn_cap shows the iteration to the cap. */
 static void learn_cap(tdm_sched_t *s, tdm_flight_t *f, const tdm_result_t *r) {
     int64_t actual_ns = f->record.actual_ns;
@@ -159,6 +183,7 @@ static void learn_cap(tdm_sched_t *s, tdm_flight_t *f, const tdm_result_t *r) {
     int64_t host_ns = is_joined ? r->start_ns - s->end_ns : -1;
     f->record.idle_ns = is_joined && f->record.planned_ns < s->end_ns ? (int64_t)r->idle_ns : -1;
     s->end_ns = r->end_ns;
+    follow_clock(s, r);
     judge_gaps(s, f, actual_ns + TDM_MAX(host_ns, 0), r->end_ns);
     tdm_cap_sample_t x = {.predicted_ns = (double)f->record.predicted_ns,
                           .actual_ns = (double)actual_ns,
@@ -167,7 +192,8 @@ static void learn_cap(tdm_sched_t *s, tdm_flight_t *f, const tdm_result_t *r) {
                           .decode_cnt = f->record.decode_cnt,
                           .over_cnt = f->record.over_cnt,
                           .prefill_cnt = f->record.prefill_cnt};
-    if (s->live.profile.is_measured) x.profile_ns = (double)f->profile_ns / s->clock_ratio;
+    if (s->live.profile.is_measured)
+        x.profile_ns = explained_ns(s, (double)f->profile_ns, actual_ns);
     for (uint32_t k = 0; k < TDM_SLO_CLASS_MAX; k++)
         if (f->decode_of[k] > 0 && s->live.class_of[k].epsilon < x.epsilon)
             x.epsilon = s->live.class_of[k].epsilon;

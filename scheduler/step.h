@@ -102,7 +102,8 @@ void tdm_sched_executor_fault(tdm_sched_t *s, int64_t now_ns, tdm_reason_t reaso
 
 /* tdm_sched_clock_ratio tells the device's clock over the clock at which
    its profile was measured, in [0.1, 10]: a power cap is expected, a slow
-   kernel is not.  1 until it is called. */
+   kernel is not.  1 until it is called; each result whose kernels counted a
+   clock calls it, where the profile knows its own. */
 void tdm_sched_clock_ratio(tdm_sched_t *s, double ratio);
 
 /* tdm_sched_throttled tells whether the device holds its clock down for

@@ -51,6 +51,7 @@ typedef struct tdm_profile_box {
 typedef struct tdm_profile_table {
     double fixed_ns;
     uint32_t is_stair;  /* lin takes the upper neighbour; 0: it is interpolated */
+    double clock_khz;   /* SM clock while it was measured; 0: not told */
     uint32_t split_max; /* CTAs that share one sequence's decode; 1 where none */
     float lin_at[TDM_PROFILE_LIN_CNT];
     float lin_ns[TDM_PROFILE_LIN_CNT];

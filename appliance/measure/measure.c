@@ -18,7 +18,8 @@
 #define CHEAP_CNT       3u
 #define CHECK_ROUNDS    3u /* samples of a shape that only checks the table */
 #define RAW_MAX         (TDM_GRID_STAGE_MAX * TDM_GRID_SHAPE_MAX)
-#define CHECK_CNT       4u /* of a stage */
+#define CLOCK_MAX       4096u /* samples: of these the median clock */
+#define CHECK_CNT       4u    /* of a stage */
 #define CHECK_MAX       (CHECK_CNT * TDM_GRID_STAGE_MAX)
 #define BENT            0.03 /* of a time: farther off a straight line, two more shapes are due */
 
@@ -51,6 +52,8 @@ typedef struct measure {
     uint32_t coarse_cnt; /* shapes of all stages before any is added */
     check_t check[CHECK_MAX];
     uint32_t check_cnt;
+    double clock_khz[CLOCK_MAX]; /* of the latest samples that told it */
+    uint32_t clock_cnt;
     tdm_profile_table_t table;
 } measure_t;
 
@@ -122,6 +125,7 @@ static tdm_status_t time_one(measure_t *m, raw_t *r, tdm_error_t *err) {
     if (st != TDM_OK) return st;
     r->total[r->cnt] = sample.total_ns;
     r->attention[r->cnt++] = sample.attention_ns;
+    if (sample.clock_khz > 0) m->clock_khz[m->clock_cnt++ % CLOCK_MAX] = sample.clock_khz;
     r->depth_sum += sample.depth;
     r->kv_sum += (double)sample.kv;
     return TDM_OK;
@@ -340,6 +344,7 @@ static tdm_status_t points(measure_t *m, tdm_profile_set_t *set, tdm_error_t *er
     if (st == TDM_OK) put_attention(m, set);
     if (st == TDM_OK) st = tdm_profile_build(set, m->ask->guess, &m->table, err);
     if (st == TDM_OK) judge(m, &set->check);
+    set->clock_khz = (uint32_t)median(m->clock_khz, TDM_MIN(m->clock_cnt, CLOCK_MAX));
     if (st != TDM_OK) tdm_profile_set_free(set);
     return st;
 }

@@ -221,6 +221,7 @@ tdm_status_t tdm_rig_time(tdm_rig_t *rig, const tdm_grid_shape_t *shape, tdm_rig
     if (st != TDM_OK) return st;
     sample->total_ns = (double)(r->end_ns - r->start_ns);
     sample->attention_ns = (double)r->attention_ns;
+    sample->clock_khz = r->sm_clock_khz;
     return TDM_OK;
 }
 

@@ -31,8 +31,9 @@ typedef struct tdm_rig {
 typedef struct tdm_rig_sample {
     double total_ns;
     double attention_ns;
-    uint32_t depth; /* of the slice, in fact */
-    uint64_t kv;    /* of all decodes, in fact */
+    uint32_t clock_khz; /* of SMs in attention; 0: not told */
+    uint32_t depth;     /* of the slice, in fact */
+    uint64_t kv;        /* of all decodes, in fact */
 } tdm_rig_sample_t;
 
 void tdm_rig_init(tdm_rig_t *rig, const tdm_measure_ask_t *ask);

@@ -23,7 +23,7 @@ typedef struct head {
     uint32_t is_stair;
     uint32_t is_model;
     uint32_t point_cnt;
-    uint32_t reserved;
+    uint32_t clock_khz;
     double fixed_ns;
     tdm_profile_check_t check;
 } head_t;
@@ -55,6 +55,7 @@ static tdm_status_t from_compact(const char *path, const char *bytes, size_t sz,
         !check_is_sound(&h.check))
         return tdm_error_set(err, TDM_ERR_CORRUPT, "%s: the head is malformed", path);
     *set = (tdm_profile_set_t){.power_w = h.power_w,
+                               .clock_khz = h.clock_khz,
                                .split_max = h.split_max,
                                .is_stair = h.is_stair,
                                .is_model = h.is_model,
@@ -125,6 +126,7 @@ tdm_status_t tdm_profile_replace(const char *tmp, const char *path, int is_good,
 tdm_status_t tdm_profile_write_compact(const char *path, const tdm_profile_set_t *set,
                                        tdm_error_t *err) {
     head_t h = {.power_w = set->power_w,
+                .clock_khz = set->clock_khz,
                 .split_max = set->split_max,
                 .is_stair = set->is_stair,
                 .is_model = set->is_model,

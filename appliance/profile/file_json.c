@@ -95,6 +95,7 @@ static int head_read(const json_t *root, tdm_profile_set_t *set) {
            text_read(root, "model", set->model, sizeof set->model) &&
            text_read(root, "build", set->build, sizeof set->build) &&
            word_read(root, "power_w", &set->power_w) &&
+           word_read(root, "clock_khz", &set->clock_khz) &&
            word_read(root, "split_max", &set->split_max) &&
            word_read(root, "is_stair", &set->is_stair) &&
            word_read(root, "is_model", &set->is_model) && check_read(root, &set->check);
@@ -140,13 +141,14 @@ static int points_write(json_t *root, const tdm_profile_set_t *set) {
 tdm_status_t tdm_profile_write_json(const char *path, const tdm_profile_set_t *set,
                                     tdm_error_t *err) {
     char tmp[1024];
-    json_t *root = json_pack(
-        "{s:i, s:s, s:s, s:s, s:I, s:f, s:I, s:I, s:I, s:[I, f, f, f]}", "tandem_profile", 3,
-        "device", set->device, "model", set->model, "build", set->build, "power_w",
-        (json_int_t)set->power_w, "fixed_ns", set->fixed_ns, "split_max",
-        (json_int_t)set->split_max, "is_stair", (json_int_t)set->is_stair, "is_model",
-        (json_int_t)set->is_model, "check", (json_int_t)set->check.shape_cnt,
-        (double)set->check.p50_error, (double)set->check.p95_error, (double)set->check.worst_error);
+    json_t *root = json_pack("{s:i, s:s, s:s, s:s, s:I, s:I, s:f, s:I, s:I, s:I, s:[I, f, f, f]}",
+                             "tandem_profile", 3, "device", set->device, "model", set->model,
+                             "build", set->build, "power_w", (json_int_t)set->power_w, "clock_khz",
+                             (json_int_t)set->clock_khz, "fixed_ns", set->fixed_ns, "split_max",
+                             (json_int_t)set->split_max, "is_stair", (json_int_t)set->is_stair,
+                             "is_model", (json_int_t)set->is_model, "check",
+                             (json_int_t)set->check.shape_cnt, (double)set->check.p50_error,
+                             (double)set->check.p95_error, (double)set->check.worst_error);
     int ok = root && points_write(root, set) && tdm_profile_tmp_name(path, tmp, sizeof tmp);
     if (!ok) {
         json_decref(root);

@@ -60,10 +60,11 @@ typedef struct tdm_profile_check {
 
 /* A measurement as it is filed. */
 typedef struct tdm_profile_set {
-    char device[96];  /* what computed: name of the GPU or CPU */
-    char model[96];   /* what was computed */
-    char build[64];   /* of the kernels */
-    uint32_t power_w; /* power cap while measuring, 0: none */
+    char device[96];    /* what computed: name of the GPU or CPU */
+    char model[96];     /* what was computed */
+    char build[64];     /* of the kernels */
+    uint32_t power_w;   /* power cap while measuring, 0: none */
+    uint32_t clock_khz; /* SM clock in attention meanwhile, the median; 0: not told */
     uint32_t split_max;
     uint32_t is_stair;
     uint32_t is_model; /* 1: computed from a model of a machine, not measured */

@@ -347,6 +347,7 @@ const tdm_result_t *fake_finish(fake_executor_t *x, int64_t start_ns, int64_t en
     out = x->flight[0].result;
     out.start_ns = start_ns;
     out.end_ns = end_ns;
+    out.sm_clock_khz = x->sm_clock_khz;
     x->done_iteration = out.iteration;
     if (--x->flight_cnt > 0) x->flight[0] = x->flight[1];
     return &out;

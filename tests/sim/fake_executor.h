@@ -61,6 +61,7 @@ typedef struct fake_executor {
     uint32_t epoch;
     uint32_t flight_cnt;
     uint64_t done_iteration;
+    uint32_t sm_clock_khz; /* that results tell; 0: none */
     uint64_t last_iteration;
     int is_fresh; /* no plan taken in this life: any later iteration may come first */
     fake_slot_t slot[TDM_SEQ_MAX];

@@ -124,6 +124,7 @@ static tdm_profile_set_t some_set(void) {
                            .model = "m",
                            .build = "b1",
                            .power_w = 350,
+                           .clock_khz = 1600000,
                            .split_max = 16,
                            .fixed_ns = 5e5,
                            .point_cnt = TDM_COUNT_OF(point)};
@@ -318,6 +319,7 @@ static void what_is_written_reads_back_in_both_forms(void **state) {
         assert_memory_equal(a.point, b.point, a.point_cnt * sizeof *a.point);
         assert_string_equal(b.build, "b1");
         assert_int_equal(b.power_w, 350);
+        assert_int_equal(b.clock_khz, 1600000);
         assert_int_equal(b.split_max, 16);
         assert_true(b.fixed_ns == a.fixed_ns);
         tdm_profile_set_free(&b);
@@ -340,7 +342,7 @@ static void put_file(const char *path, const char *bytes, size_t sz) {
 
 #define HEAD                                                                                       \
     "{\"tandem_profile\": 3, \"device\": \"d\", \"model\": \"m\", \"build\": \"\", "               \
-    "\"power_w\": 0, \"fixed_ns\": 1, \"split_max\": 1, \"is_stair\": 0, \"is_model\": 0, \"check\": [0, 0, 0, 0]"
+    "\"power_w\": 0, \"clock_khz\": 0, \"fixed_ns\": 1, \"split_max\": 1, \"is_stair\": 0, \"is_model\": 0, \"check\": [0, 0, 0, 0]"
 
 static void nonsense_is_refused_and_changes_nothing(void **state) {
     (void)state;

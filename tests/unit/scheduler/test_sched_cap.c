@@ -245,6 +245,41 @@ static void a_lowered_clock_explains_a_slow_machine(void **state) {
     assert_true(world_stats(&w)->correction > 1.8);
 }
 
+/* The kernels count a clock of half the profile's: that is why all takes twice
+   as long, and nobody is alarmed. */
+static void the_clock_that_results_tell_explains_a_slow_machine(void **state) {
+    (void)state;
+    open_table_world(2.0, 2.0);
+    table.clock_khz = 1.6e6;
+    w.x.sm_clock_khz = 850000;
+    w.slow = 1.9;
+    for (int i = 0; i < 600; i++) hybrid();
+    assert_int_equal(world_stats(&w)->drift_cnt, 0);
+    assert_true(world_stats(&w)->correction > 1.8);
+}
+
+/* A clock that lies, either way, hides no slow machine, alarms over no good one,
+   and leaves the promise alone: the correction follows the times. */
+static void a_clock_that_lies_changes_no_promise(void **state) {
+    (void)state;
+    static const uint32_t lie_khz[] = {1, UINT32_MAX, 0};
+    for (uint32_t i = 0; i < 3; i++) {
+        open_table_world(2.0, 2.0);
+        table.clock_khz = 1.6e6;
+        w.x.sm_clock_khz = lie_khz[i];
+        for (int k = 0; k < 600; k++) hybrid();
+        assert_int_equal(world_stats(&w)->drift_cnt, 0);
+        double before = world_stats(&w)->correction;
+        assert_true(before > 0.5 && before < 1.5);
+        w.slow = 4.0;
+        for (int k = 0; k < 600; k++) hybrid();
+        assert_true(world_stats(&w)->drift_cnt > 0);
+        assert_true(world_stats(&w)->correction > 3.0);
+        world_close(&w);
+    }
+    open_table_world(2.0, 2.0); /* teardown closes one */
+}
+
 static void a_static_policy_takes_its_tokens_whatever_the_time(void **state) {
     (void)state;
     open_table_world(2.0, 2.0);
@@ -320,6 +355,8 @@ int main(void) {
         cmocka_unit_test_teardown(a_shape_that_was_not_measured_is_named_and_costs_more, teardown),
         cmocka_unit_test_teardown(a_machine_that_left_its_profile_runs_serial_and_small, teardown),
         cmocka_unit_test_teardown(a_lowered_clock_explains_a_slow_machine, teardown),
+        cmocka_unit_test_teardown(the_clock_that_results_tell_explains_a_slow_machine, teardown),
+        cmocka_unit_test_teardown(a_clock_that_lies_changes_no_promise, teardown),
         cmocka_unit_test_teardown(a_static_policy_takes_its_tokens_whatever_the_time, teardown),
         cmocka_unit_test_teardown(a_margin_is_taken_off_the_limit, teardown),
         cmocka_unit_test_teardown(a_cut_iteration_has_whole_grid_steps, teardown),
