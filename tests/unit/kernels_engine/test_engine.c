@@ -608,16 +608,28 @@ static void a_nan_is_one_for_what_runs_on_it(void **state) {
     }
 }
 
-/* A device with a queue puts the token in itself. */
+/* A device with a queue puts the token in itself, while it is not known. */
 static void a_queue_is_told_which_rows_have_no_token(void **state) {
     (void)state;
     row_cnt = 0;
     tdm_error_t err = {0};
-    plan->iteration = 1;
+    tdm_plan_t *kept = plan;
     start_two();
     assert_int_equal(row[0].token, TDM_ROW_DRAWN);
     assert_int_equal(row[0].pos, 2);
+    tdm_engine_compute(engine);
+    queued[0].token = 17;
     assert_int_equal(tdm_engine_finish(engine, &err), TDM_OK);
+    assert_int_equal(results[0].sample[0].token, 17);
+    queued[0].token = 18;
+    assert_int_equal(tdm_engine_finish(engine, &err), TDM_OK);
+    plan = &plans[0];
+    memset(plan, 0, sizeof *plan);
+    plan->route = TDM_ROUTE_DECODE_ONLY;
+    add_decode(0, 3);
+    assert_int_equal(tdm_engine_start(engine, plan, &results[0], &err), TDM_OK);
+    assert_int_equal(row[0].token, 18);
+    plan = kept;
 }
 
 int main(void) {
