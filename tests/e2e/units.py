@@ -30,8 +30,11 @@ def hierarchies():
     """Where this machine's control groups of systemd are: one hierarchy, or two."""
     with open("/proc/self/mounts", encoding="utf-8") as f:
         mounts = [line.split()[1:4] for line in f]
-    return [path for path, kind, options in mounts
-            if kind == "cgroup2" or (kind == "cgroup" and "name=systemd" in options)]
+    found = {}  # by device, for a chroot elsewhere may have the same ones again
+    for path, kind, options in mounts:
+        if kind == "cgroup2" or (kind == "cgroup" and "name=systemd" in options):
+            found.setdefault(os.stat(path).st_dev, path)
+    return list(found.values())
 
 
 class Container:
