@@ -7,7 +7,6 @@
 
 #include <ctype.h>
 #include <glob.h>
-#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -39,10 +38,11 @@ static void name_devices(tdm_machine_t *machine) {
 }
 
 void tdm_machine_read(tdm_machine_t *machine) {
-    cpu_set_t set;
     name_devices(machine);
     machine->core_cnt = 1;
-    if (sched_getaffinity(0, sizeof set, &set) == 0) machine->core_cnt = (uint32_t)CPU_COUNT(&set);
+    CPU_ZERO(&machine->affinity);
+    if (sched_getaffinity(0, sizeof machine->affinity, &machine->affinity) == 0)
+        machine->core_cnt = (uint32_t)CPU_COUNT(&machine->affinity);
     uint32_t limit = tdm_cpus_limit("/proc/self/cgroup", "/sys/fs/cgroup");
     if (limit > 0) machine->core_cnt = TDM_MIN(machine->core_cnt, limit);
     machine->memory_free_sz = UINT64_C(1) << 30;
@@ -66,24 +66,34 @@ void tdm_machine_ask(const tdm_config_t *c, tdm_machine_t *machine) {
         tdm_device_ask(program, &machine->device);
 }
 
-/* Tiles that poll: net, scheduler, management and the api tiles. */
-static uint32_t tile_cnt(const tdm_config_t *c) {
-    return 3 + (uint32_t)c->tile_api;
+/* tile_cnt: the tiles that poll, net, scheduler, management and the api
+   tiles, on cores that SM threads could have.  One that tile.cpus puts
+   outside of the affinity (isolcpus=) takes none of those, unless a control
+   group bounds the time of all together. */
+static tdm_status_t tile_cnt(const tdm_config_t *c, const tdm_machine_t *machine, uint32_t *out,
+                             tdm_error_t *err) {
+    tdm_cpus_t cpus;
+    tdm_status_t st = tdm_cpus_parse(c->tile_cpus, &cpus, err);
+    *out = 3 + (uint32_t)c->tile_api;
+    if (st != TDM_OK || cpus.cnt == 0) return st;
+    if (machine->core_cnt < (uint32_t)CPU_COUNT(&machine->affinity)) return st;
+    for (uint32_t i = 0; i < 2 + (uint32_t)c->tile_api; i++) /* management is not pinned */
+        if (!CPU_ISSET(cpus.cpu[i % cpus.cnt], &machine->affinity)) (*out)--;
+    return TDM_OK;
 }
 
 /* With plenty of cores the tiles keep one each and the SM threads take the
    rest; with few, both share them all. */
-static uint32_t sm_cnt(const tdm_config_t *c, uint32_t core_cnt) {
-    uint32_t tiles = tile_cnt(c);
+static uint32_t sm_cnt(const tdm_config_t *c, uint32_t core_cnt, uint32_t tiles) {
     if (c->exec_sms) return (uint32_t)c->exec_sms;
     return TDM_MIN(core_cnt >= 4 * tiles ? core_cnt - tiles : core_cnt, 64u);
 }
 
-static tdm_poll_mode_t poll_mode(const tdm_config_t *c, uint32_t core_cnt, uint32_t sms) {
+static tdm_poll_mode_t poll_mode(const tdm_config_t *c, uint32_t core_cnt, uint32_t busy) {
     enum { AUTO, BUSY, ADAPTIVE };
     if (c->tile_poll == BUSY) return TDM_POLL_BUSY;
     if (c->tile_poll == ADAPTIVE) return TDM_POLL_ADAPTIVE;
-    return core_cnt >= tile_cnt(c) + sms ? TDM_POLL_BUSY : TDM_POLL_ADAPTIVE;
+    return core_cnt >= busy ? TDM_POLL_BUSY : TDM_POLL_ADAPTIVE;
 }
 
 /* pick_backend turns "auto" into one or the other. */
@@ -158,7 +168,10 @@ tdm_status_t tdm_sizing_make(const tdm_config_t *c, const tdm_shape_t *shape,
                              "MiB); lower api.context or raise exec.kv_pages",
                              (unsigned long long)pages, context, (unsigned long long)request_pages,
                              (unsigned long long)((request_pages * page_sz) >> 20));
-    uint32_t sms = sm_cnt(c, machine->core_cnt);
+    uint32_t tiles;
+    st = tile_cnt(c, machine, &tiles, err);
+    if (st != TDM_OK) return st;
+    uint32_t sms = sm_cnt(c, machine->core_cnt, tiles);
     *out = (tdm_sizing_t){
         .backend = backend,
         .kv_dtype = kv_dtype,
@@ -167,7 +180,7 @@ tdm_status_t tdm_sizing_make(const tdm_config_t *c, const tdm_shape_t *shape,
         .seq_max = (uint32_t)c->sched_sequences,
         .kv_page_cnt = (uint32_t)TDM_MIN(pages, UINT64_C(1) << 26),
         .kv_page_bytes = page_sz,
-        .poll_mode = poll_mode(c, machine->core_cnt, sms),
+        .poll_mode = poll_mode(c, machine->core_cnt, tiles + sms),
     };
     return TDM_OK;
 }

@@ -11,8 +11,11 @@
 #include "appliance/exec/device.h"
 #include "appliance/ring/poll.h"
 
+#include <sched.h>
+
 typedef struct tdm_machine {
     uint32_t core_cnt;       /* usable by this process: affinity and control groups */
+    cpu_set_t affinity;      /* of this process; tile.cpus may name others, which isolcpus= kept */
     uint64_t memory_free_sz; /* bytes that can be had without swapping */
     char cpu[96];            /* model name of the processor */
     char gpu[96];            /* of the first GPU; empty: the driver shows none */

@@ -148,6 +148,36 @@ static void fp8_pages_hold_twice_the_tokens(void **state) {
     assert_in_range(half.kv_page_cnt, 2 * wide.kv_page_cnt, 2 * wide.kv_page_cnt + 1);
 }
 
+/* 16 processors of which the kernel keeps four away (isolcpus=12-15): a tile
+   that is put there takes nothing of the twelve. */
+static void tiles_on_isolated_cores_take_no_sm_thread(void **state) {
+    (void)state;
+    static const struct {
+        const char *cpus;
+        uint32_t core_cnt, want;
+    } one[] = {{"tile.cpus=", 12, 12},      {"tile.cpus=", 16, 12},
+               {"tile.cpus=12-14", 12, 11}, {"tile.cpus=12-15", 12, 11},
+               {"tile.cpus=15", 12, 11},    {"tile.cpus=12,0", 12, 10},
+               {"tile.cpus=0-2", 12, 12},   {"tile.cpus=0-2", 16, 12},
+               {"tile.cpus=12-14", 4, 4}}; /* a control group: four processors' time for all */
+    for (size_t i = 0; i < TDM_COUNT_OF(one); i++) {
+        tdm_sizing_t s;
+        tdm_error_t err = {0};
+        tdm_machine_t machine = without;
+        machine.core_cnt = one[i].core_cnt;
+        CPU_ZERO(&machine.affinity);
+        for (uint32_t k = 0; k < TDM_MAX(one[i].core_cnt, 12u); k++) CPU_SET(k, &machine.affinity);
+        assert_int_equal(make("cpu", &machine, &s, &err), TDM_OK);
+        assert_int_equal(tdm_config_set(&config, one[i].cpus, &err), TDM_OK);
+        assert_int_equal(tdm_sizing_make(&config, &llama, &machine, &s, &err), TDM_OK);
+        assert_int_equal(s.sm_cnt, one[i].want);
+    }
+    tdm_sizing_t s;
+    tdm_error_t err = {0};
+    assert_int_equal(tdm_config_set(&config, "tile.cpus=4-2", &err), TDM_OK);
+    assert_int_equal(tdm_sizing_make(&config, &llama, &without, &s, &err), TDM_ERR_INVAL);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(auto_takes_the_gpu_where_there_is_one),
@@ -157,6 +187,7 @@ int main(void) {
         cmocka_unit_test(a_gpu_that_is_missing_is_named),
         cmocka_unit_test(a_gpus_pool_is_what_the_weights_leave),
         cmocka_unit_test(fp8_pages_hold_twice_the_tokens),
+        cmocka_unit_test(tiles_on_isolated_cores_take_no_sm_thread),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
