@@ -47,9 +47,6 @@ typedef struct tdm_chunk {
     tdm_usage_t usage;
 } tdm_chunk_t;
 
-/* Bytes that a chunk takes beyond its text and ids, names included. */
-#define TDM_FRAME_CHUNK_OVERHEAD 2048u
-
 /* Streams: one event each. */
 void tdm_frame_chunk(tdm_writer_t *w, const tdm_frame_t *f, const tdm_chunk_t *c);
 void tdm_frame_usage_chunk(tdm_writer_t *w, const tdm_frame_t *f, const tdm_usage_t *usage);

@@ -12,7 +12,6 @@
 #define TDM_NORETURN          __attribute__((noreturn))
 #define TDM_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
 #define TDM_ALIGNED(n)        __attribute__((aligned(n)))
-#define TDM_UNUSED            __attribute__((unused))
 #define TDM_LIKELY(x)         __builtin_expect(!!(x), 1)
 #define TDM_UNLIKELY(x)       __builtin_expect(!!(x), 0)
 

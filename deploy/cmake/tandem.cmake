@@ -16,8 +16,6 @@ option(TDM_COVERAGE "Count lines and branches with gcov" OFF)
 
 find_package(PkgConfig REQUIRED)
 find_package(Threads REQUIRED)
-set(TDM_MODEL_DIR ${CMAKE_SOURCE_DIR}/build/models CACHE PATH
-  "Where deploy/fetch/smollm2 put the demo model; tests that need it are skipped without")
 
 add_library(tdm_warnings INTERFACE)
 target_compile_options(tdm_warnings INTERFACE

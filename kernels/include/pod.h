@@ -166,8 +166,6 @@ typedef struct tdm_pod_config {
     tdm_pod_state_t state;        /* may change between builds */
 } tdm_pod_config_t;
 
-#define TDM_POD_BOX_MAX 2u
-
 #define TDM_POD_ITEM_DEFAULT       65536u
 #define TDM_POD_PART_FLOAT_DEFAULT (UINT64_C(32) << 20)
 

@@ -26,6 +26,7 @@ class Appliance:
                          "flight.path": os.path.join(self.dir.name, "flight"),
                          "control.socket": os.path.join(self.dir.name, "ctl.sock"),
                          **(settings or {})}
+        self.port = self.settings.get("http.port", PORT)
         self.ready = ready
         self.config = config  # a file, read before the settings
         self.process = None
@@ -42,11 +43,15 @@ class Appliance:
     def __enter__(self):
         if shutil.which("ip"):  # a new namespace; a GPU host's own has a loopback
             subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
-        with open(self.log_path, "wb") as log:
+        self.start()
+        return self
+
+    def start(self):
+        """Also for another life, after the process ended."""
+        with open(self.log_path, "ab") as log:
             self.process = subprocess.Popen(self.command(), stdout=log, stderr=log)
         if self.ready:
             self.wait_ready()
-        return self
 
     def __exit__(self, kind, value, trace):
         if kind is not None:
@@ -85,7 +90,7 @@ class Appliance:
 
     # --- HTTP/1.1 -------------------------------------------------------
     def connect(self, timeout=PATIENCE):
-        return http.client.HTTPConnection("127.0.0.1", PORT, timeout=timeout)
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
 
     def get(self, path, headers=None):
         c = self.connect()

@@ -157,7 +157,7 @@ def load(a, model, over):
                 pass
             time.sleep(0.02)
             k += 1
-    threads = [threading.Thread(target=run, args=(i,)) for i in range(6)]
+    threads = [threading.Thread(target=run, args=(i,), daemon=True) for i in range(6)]
     for t in threads:
         t.start()
     return threads
@@ -243,7 +243,7 @@ def drained(b, a):
     a.until(lambda: a.get("/ready")[0] == 200)
     # a configuration that goes back by itself
     b.js("document.getElementById('candidate').value = '{\"sched\": {\"gap_ms\": 250}}';"
-         "document.getElementById('confirm-s').value = 3;" + press.format("apply"))
+         "document.getElementById('confirm-s').value = 10;" + press.format("apply"))
     b.until("document.getElementById('ask').open")
     assert "sched.gap_ms: 500 -> 250" in b.js("document.getElementById('ask-diff').textContent")
     b.js("document.getElementById('ask-why').value = 'try'; document.getElementById('ask-yes').click()")
@@ -287,11 +287,10 @@ def main():
                 b.until(f"document.getElementById('facts').textContent !== {json.dumps(first)}")
                 b.until("document.querySelectorAll('.fall span').length > 0")
                 assert b.js("typeof Chart === 'function'"), "libjs-chart.js is not there"
-                time.sleep(8)
                 # the curves and the lane are no empty canvases
-                assert b.js("[...document.querySelectorAll('canvas')].filter(c => { const d = "
+                b.until("[...document.querySelectorAll('canvas')].filter(c => { const d = "
                             "c.getContext('2d').getImageData(0, 0, c.width, c.height).data; "
-                            "return d.some(v => v); }).length") >= 9
+                            "return d.some(v => v); }).length >= 9")
                 layout(b, 1280, 900, False)
                 b.picture(folder, "console-1280-light")
                 b.panels(folder, "light")

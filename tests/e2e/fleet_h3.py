@@ -33,26 +33,10 @@ class Member(Appliance):
                                "port.tap_ipv4": f"10.88.{n}.1/24", "port.ipv4": f"10.88.{n}.2", "port.tap_ipv6": "",
                                "port.ipv6": "", "http.port": 18080 + n, "quic.source_handshakes_per_s": 1000,
                                "sched.ttft_ms": 60000})
-        self.number = n
         self.address = f"10.88.{n}.2"
-
-    def get(self, path, headers=None):
-        import http.client  # the port differs from the one that Appliance knows
-        c = http.client.HTTPConnection("127.0.0.1", 18080 + self.number, timeout=PATIENCE)
-        try:
-            c.request("GET", path)
-            r = c.getresponse()
-            return r.status, r.read(), r.headers
-        finally:
-            c.close()
 
     def served(self):
         return self.total("tandem_requests_total") if self.process.poll() is None else 0
-
-    def start(self):
-        with open(self.log_path, "ab") as log:
-            self.process = subprocess.Popen(self.command(), stdout=log, stderr=log)
-        self.wait_ready()
 
 
 class Balancer:
@@ -100,7 +84,7 @@ class Relay:
         self.back = self.outside(source)
         self.client = None
         self.stop = False
-        self.thread = threading.Thread(target=self.run)
+        self.thread = threading.Thread(target=self.run, daemon=True)
         self.thread.start()
 
     @staticmethod
@@ -149,15 +133,18 @@ def source(n):
     return f"127.0.1.{n + 1}"  # loopback: any address of it is ours
 
 
-def crowd(count, tokens=8):
-    """One client from each of count addresses; the faults."""
-    relays = [Relay(source(n)) for n in range(count)]
-    try:
-        clients = [ask(r.port, tokens) for r in relays]
-        return [err for ok, err in (whole(c, tokens) for c in clients) if not ok]
-    finally:
-        for r in relays:
-            r.close()
+def crowd(count, tokens=8, at_once=4):
+    """One client from each of count addresses, few at a time: each has 5 s for its handshake; the faults."""
+    faults = []
+    for begin in range(0, count, at_once):
+        relays = [Relay(source(n)) for n in range(begin, min(begin + at_once, count))]
+        try:
+            clients = [ask(r.port, tokens) for r in relays]
+            faults += [err for ok, err in (whole(c, tokens) for c in clients) if not ok]
+        finally:
+            for r in relays:
+                r.close()
+    return faults
 
 
 def shares(members, what):
@@ -196,7 +183,7 @@ def story(members, balancer):
     began = time.monotonic()
     back = None
     while back != first:  # one client each fail_timeout is sent to it, until such a session has ended
-        assert time.monotonic() - began < 60, (first, back)
+        assert time.monotonic() - began < 2 * PATIENCE, (first, back)
         back, faults = shares(members, lambda: crowd(CLIENTS))
         assert not faults, faults
         time.sleep(1)

@@ -26,6 +26,7 @@ NO_PORT = {"port.kind": "none"}
 def doors_agree():
     """HTTP/3 over DPDK, HTTP/1.1, streamed or not: the same greedy tokens."""
     with Appliance(BIN) as a:
+        began = time.monotonic()
         for prompt in ("hello", "a", "the quick brown fox " * 20):
             whole = a.complete(prompt, 24)
             assert len(whole) == 24
@@ -36,12 +37,13 @@ def doors_agree():
             # the model may end by itself over HTTP/3, where eos is not ignored
             assert over_h3 == whole[:len(over_h3)] and over_h3, (over_h3, whole)
         sent = a.total("tandem_wire_seconds_count")
+        took = time.monotonic() - began
         c, r = a.stream("not through the port", 5)
         assert len(stream_ids(r)) == 5
         c.close()
         assert a.total("tandem_wire_seconds_count") == sent  # measured at the port alone
         assert 3 <= sent <= a.total("tandem_tokens_total", 'kind="output"'), sent
-        assert a.total("tandem_wire_seconds_sum") < sent * 0.25
+        assert a.total("tandem_wire_seconds_sum") < took  # one stream at a time
         chat = a.ctl("chat", "--temperature", "0", "--max-tokens", "8", "hi")
         assert chat.returncode == 0
         assert a.total("tandem_net_packets_total", 'direction="rx"') > 10
@@ -466,7 +468,8 @@ def the_flight_recorder_survives_a_kill():
         assert a.ctl("explain", "--flight", path, "--at", "nonsense", check=False).returncode == 2
         with open(path, "rb") as f:
             assert b"long prompt" not in f.read()
-        with Appliance(BIN, {**a.settings, "sched.gap_ms": 1}) as b:
+        # more prefill at once than any processor does within the gap
+        with Appliance(BIN, {**a.settings, "sched.gap_ms": 1, "sched.prefill_tokens": 512}) as b:
             c, r = b.stream("decode ", 3500)
             r.readline()
             b.complete("long prompt " * 40, 4)
@@ -492,9 +495,11 @@ def the_flight_recorder_survives_a_kill():
 def sigterm_lets_streams_finish():
     """SIGTERM to the whole group: the open stream ends whole on the executor
     that began it, new requests hear "draining", exit 0."""
-    with Appliance(BIN, {**NO_PORT, "sched.drain_ms": 60000}) as a:
+    with Appliance(BIN, {**NO_PORT, "sched.drain_ms": 600000, "sched.watchdog_ms": 600000}) as a:
         c, r = a.stream("finish", 2500)
         r.readline()
+        executor = a.executor_pid()
+        os.kill(executor, signal.SIGSTOP)  # the stream does not end while we look
         for pid in a.children():
             os.kill(pid, signal.SIGTERM)
         a.process.send_signal(signal.SIGTERM)
@@ -503,6 +508,7 @@ def sigterm_lets_streams_finish():
         assert status == 503 and reply["error"]["code"] == "draining", reply
         assert float(headers["retry-after"]) > 0 and a.get("/health")[0] == 200
         a.until(lambda: a.total("tandem_state", "draining") == 1)
+        os.kill(executor, signal.SIGCONT)
         assert len(stream_ids(r)) > 2000
         c.close()
         assert a.process.wait(PATIENCE) == 0, a.log()

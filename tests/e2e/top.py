@@ -121,7 +121,7 @@ def load(a, over):
             r.read()
             c.close()
             k += 1
-    threads = [threading.Thread(target=run, args=(i,)) for i in range(8)]
+    threads = [threading.Thread(target=run, args=(i,), daemon=True) for i in range(8)]
     for t in threads:
         t.start()
     return threads

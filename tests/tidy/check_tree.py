@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Checks of the tree that a compiler does not make: include arrows, who may
-include which library, banned words, layout, untested reasons, formatting.
+include which library, banned words, layout, untested reasons, names that
+nobody uses, formatting.
 
 usage: check_tree.py ROOT     prints one line per finding; exit 1 if any
        check_tree.py --self   proves that each check can fail
 """
+import collections
 import json
 import os
 import re
@@ -174,6 +176,18 @@ def check_figures(root, names, out):
             out.append(f"README.md: {name} is {figure.get(name)} in the ledger, not {value}")
 
 
+def check_dead(root, names, out):
+    """A function or macro that a header offers is named once more, somewhere."""
+    code = {n: read(root, n) for n in names if n.endswith(CODE)}
+    used = collections.Counter(w for text in code.values() for w in re.findall(r"\b(?:tdm|TDM)_\w+", text))
+    for path, text in code.items():
+        if not path.endswith(".h") or path.startswith("tests/"):
+            continue
+        for name in re.findall(r"^(?:#define |\w[\w *]*?\b(?=tdm_\w+\())((?:tdm|TDM)_\w+)", text, re.M):
+            if used[name] == 1 and not name.endswith("_H"):
+                out.append(f"{path}: nobody uses {name}")
+
+
 def check_format(root, names, out):
     tool = shutil.which("clang-format")
     if not tool:
@@ -199,6 +213,7 @@ def check(root):
     check_reasons(root, names, out)
     check_faults(root, names, out)
     check_figures(root, names, out)
+    check_dead(root, names, out)
     check_format(root, names, out)
     return out
 
@@ -218,6 +233,9 @@ def self_test():
         put("scheduler/step.c", spdx + "void f(void) { free(0); }\n")
         put("appliance/ring/none.c", "int a;\n")
         put("surplus/file.c", spdx)
+        put("appliance/ring/ring.h", spdx + "#define TDM_LONELY 1\nint tdm_alone(void);\n"
+            "int tdm_called(void);\nint tdm_caller(void);\n")
+        put("appliance/ring/ring.c", spdx + "int tdm_caller(void) { return tdm_called(); }\n")
         put("deploy/docs/faults.md", "| a fault | `an_absent_test`, `a_present_one` |\n")
         put("README.md", "| a | **1.2** x | here | `a.ratio` |\n| b | **3.14** | here | `b.us` |\n")
         put("tests/perf/results/ledger.jsonl",
@@ -227,13 +245,14 @@ def self_test():
         for want in ("may not include exec", "may not include <rte_mbuf", "private header leaves",
                      "atomic.h", "no bare reminders", "not in a polling tile", "not the licence",
                      "agreed top level", "no test names drop lonely_reason",
-                     "no test is named an_absent_test", "a cycle of arrows",
+                     "no test is named an_absent_test", "a cycle of arrows", "nobody uses TDM_LONELY",
+                     "nobody uses tdm_alone",
                      "a.ratio is 1.35 in the ledger, not 1.2"):
             if want not in found:
                 print(f"self-test: the check for '{want}' did not fire\n{found}")
                 return 1
-        if "a_present_one" in found or "b.us" in found:
-            print("self-test: a test that exists was missed, or a figure that is right")
+        if "a_present_one" in found or "b.us" in found or "tdm_call" in found:
+            print("self-test: a test that exists was missed, a figure that is right, or a name in use")
             return 1
     return 0
 
