@@ -28,16 +28,12 @@ tdm_status_t tdm_cuda_failed(const tdm_cuda_t *c, tdm_error_t *err) {
 
 /* --- checks --------------------------------------------------------- */
 
-static tdm_status_t check(const tdm_weights_t *weights, const tdm_backend_config_t *config,
+static tdm_status_t check(const tdm_shape_t *s, const tdm_backend_config_t *config,
                           tdm_error_t *err) {
-    const tdm_shape_t *s = &weights->shape;
     tdm_status_t st = tdm_engine_check(s, config, err);
     if (st != TDM_OK) return st;
     if (config->kv_dtype != TDM_KV_BF16 && config->kv_dtype != TDM_KV_E4M3)
         return tdm_error_set(err, TDM_ERR_UNSUPPORTED, "the GPU keeps its KV cache in bf16 or fp8");
-    if (weights->dtype != TDM_WEIGHT_BF16)
-        return tdm_error_set(err, TDM_ERR_UNSUPPORTED,
-                             "the GPU's products take bf16 weights so far: exec.weight_dtype");
     if (s->hidden % 8 || s->ffn % 8)
         return tdm_error_set(err, TDM_ERR_UNSUPPORTED,
                              "hidden %u or ffn %u is no multiple of 8, which the GPU asks",
@@ -248,7 +244,9 @@ static tdm_backend_info_t describe(const tdm_cuda_t *c) {
                                 .memory_bytes = c->budget.own + c->budget.plan,
                                 .row_flops = 2 * layer * s->layer_cnt,
                                 .logits_flops = 2 * head,
-                                .weight_bytes = (layer * s->layer_cnt + head) * sizeof(tdm_bf16_t)};
+                                .weight_bytes =
+                                    layer * s->layer_cnt * tdm_weight_dtype_sz(c->weight_dtype) +
+                                    head * sizeof(tdm_bf16_t)};
 }
 
 static tdm_status_t start(tdm_cuda_t *c, const tdm_weights_t *weights,
@@ -280,12 +278,13 @@ tdm_status_t tdm_backend_cuda_create(const tdm_weights_t *weights,
                                      tdm_backend_progress_t *progress, void *ctx,
                                      tdm_backend_t **out, tdm_error_t *err) {
     *out = NULL;
-    tdm_status_t st = check(weights, config, err);
+    tdm_status_t st = check(&weights->shape, config, err);
     if (st != TDM_OK) return st;
     tdm_cuda_t *c = (tdm_cuda_t *)calloc(1, sizeof *c);
     if (!c) return tdm_error_set(err, TDM_ERR_NOMEM, "the GPU backend");
     c->config = *config;
     c->shape = weights->shape;
+    c->weight_dtype = weights->dtype;
     c->depth = config->is_ahead ? 2 : 1;
     c->row_max = tdm_gemm_rows(config->token_max + config->seq_max);
     c->want_max = tdm_gemm_rows(TDM_PLAN_SLICE_MAX + config->seq_max);

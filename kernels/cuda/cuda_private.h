@@ -32,16 +32,19 @@
 #define CUDA_PAGE_MAX  TDM_PLAN_PAGE_MAX                            /* new table entries at once */
 #define CUDA_GRAPH_MAX 48u /* captured decode iterations: for each number of rows up to two */
 
+#define CUDA_PRODUCT_CNT 5u /* of a walk: qkv, o, gate_up, down; the head's */
+
 /* One layer's weights and its KV pools, in device memory. */
 typedef struct cuda_layer {
     float *attn_norm;
     float *ffn_norm;
-    uint8_t *qkv;     /* [(nhead_q + 2 nhead_kv) * head_dim][hidden] bf16 */
+    uint8_t *qkv;     /* [(nhead_q + 2 nhead_kv) * head_dim][hidden] bf16, or codes of fp8 */
     uint8_t *o;       /* [hidden][nhead_q * head_dim] */
     uint8_t *gate_up; /* [2 * ffn][hidden], gate first */
     uint8_t *down;    /* [hidden][ffn] */
     uint8_t *k_pool;
     uint8_t *v_pool;
+    float *scale[CUDA_PRODUCT_CNT - 1]; /* of qkv, o, gate_up, down, [rows]; NULL: bf16 */
     float *kv_scale; /* fp8: [K, V][nhead_kv], then the inverses likewise; else NULL */
 } cuda_layer_t;
 
@@ -72,6 +75,7 @@ typedef struct tdm_cuda {
     tdm_backend_t base; /* first: the door's handle */
     tdm_backend_config_t config;
     tdm_shape_t shape;
+    uint32_t weight_dtype; /* tdm_weight_dtype_t */
     char isa[16];
     cuda_budget_t budget;
     uint32_t row_max;  /* rows of the activations, a tdm_gemm_rows number */
@@ -85,6 +89,7 @@ typedef struct tdm_cuda {
     float *out_norm;
     float *residual, *qkv, *part, *turn, *logits, *changed, *weight;
     uint8_t *x, *q, *att, *gate_up, *hidden; /* bf16 */
+    uint8_t *wide; /* bf16 of the matrix at hand; NULL: weights are bf16 */
     uint8_t *step, *workspace;
     tdm_sample_part_t *survey;
     uint64_t *start_ns;
@@ -184,7 +189,6 @@ int tdm_cuda_is_done(tdm_cuda_t *c);
 
 /* tdm_cuda_product: the product of a layer's k-th matrix, in the order of
    the walk: qkv, o, gate_up, down; 4 is the head's. */
-#define CUDA_PRODUCT_CNT 5u
 tdm_gemm_shape_t tdm_cuda_product(const tdm_cuda_t *c, uint32_t k, uint32_t rows);
 
 /* tdm_cuda_fix_attention sets pod_config up for the deterministic mode: every

@@ -180,9 +180,10 @@ static uint32_t weights_of(const tdm_cuda_t *c, uint32_t k, const void **w) {
     for (uint32_t i = 0; i < cnt; i++) {
         const cuda_layer_t *l = &c->layer[i];
         const void *of[CUDA_PRODUCT_CNT] = {l->qkv, l->o, l->gate_up, l->down, c->head};
-        w[i] = of[k];
+        /* fp8 is widened to one place whatever the layer. */
+        w[i] = c->wide && k < CUDA_PRODUCT_CNT - 1 ? c->wide : of[k];
     }
-    return k == CUDA_PRODUCT_CNT - 1 ? 1 : cnt;
+    return k == CUDA_PRODUCT_CNT - 1 || c->wide ? 1 : cnt;
 }
 
 /* time_products lets the shapes of decode iterations, which only stream the

@@ -19,19 +19,30 @@ static void *take(uint8_t *base, uint64_t *end, uint64_t rows, uint64_t width, u
     return p;
 }
 
+/* take_matrix: with its scales where it is fp8. */
+static uint8_t *take_matrix(tdm_cuda_t *c, uint8_t *base, uint64_t *end, uint64_t rows,
+                            uint64_t cols, float **scale, uint64_t *most) {
+    *most = TDM_MAX(*most, rows * cols);
+    if (c->weight_dtype == TDM_WEIGHT_FP8) *scale = take(base, end, 1, rows, 4);
+    return take(base, end, rows, cols, tdm_weight_dtype_sz(c->weight_dtype));
+}
+
 static void take_weights(tdm_cuda_t *c, uint8_t *base, uint64_t *end) {
     const tdm_shape_t *s = &c->shape;
     uint64_t q = (uint64_t)s->nhead_q * s->head_dim, kv = (uint64_t)s->nhead_kv * s->head_dim;
+    uint64_t most = 0;
     c->embed = take(base, end, s->vocab, s->hidden, 2);
     for (uint32_t i = 0; i < s->layer_cnt; i++) {
         cuda_layer_t *l = &c->layer[i];
         l->attn_norm = take(base, end, 1, s->hidden, 4);
-        l->qkv = take(base, end, q + 2 * kv, s->hidden, 2);
-        l->o = take(base, end, s->hidden, q, 2);
+        l->qkv = take_matrix(c, base, end, q + 2 * kv, s->hidden, &l->scale[0], &most);
+        l->o = take_matrix(c, base, end, s->hidden, q, &l->scale[1], &most);
         l->ffn_norm = take(base, end, 1, s->hidden, 4);
-        l->gate_up = take(base, end, 2 * (uint64_t)s->ffn, s->hidden, 2);
-        l->down = take(base, end, s->hidden, s->ffn, 2);
+        l->gate_up =
+            take_matrix(c, base, end, 2 * (uint64_t)s->ffn, s->hidden, &l->scale[2], &most);
+        l->down = take_matrix(c, base, end, s->hidden, s->ffn, &l->scale[3], &most);
     }
+    if (c->weight_dtype == TDM_WEIGHT_FP8) c->wide = take(base, end, 1, most, 2);
     c->out_norm = take(base, end, 1, s->hidden, 4);
     c->head = s->is_tied ? c->embed : take(base, end, s->vocab, s->hidden, 2);
 }

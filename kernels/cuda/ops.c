@@ -51,6 +51,18 @@ static void product(tdm_cuda_t *c, uint32_t k, uint32_t rows, const void *x, con
     mark(c, TDM_STAGE_LINEAR);
 }
 
+/* matrix gives a layer's k-th one as products read it: where it is fp8 it is
+   widened first, each time anew. */
+static const void *matrix(tdm_cuda_t *c, uint32_t layer, uint32_t k) {
+    const cuda_layer_t *l = &c->layer[layer];
+    const void *of[] = {l->qkv, l->o, l->gate_up, l->down};
+    if (!c->wide) return of[k];
+    tdm_gemm_shape_t shape = tdm_cuda_product(c, k, 1);
+    CUDA_TRY(c, tdm_rows_widen(of[k], l->scale[k], shape.out, shape.in, c->wide, c->stream),
+             "widening fp8 weights");
+    return c->wide;
+}
+
 /* --- the layers ----------------------------------------------------- */
 
 static void op_embed(void *ctx, const tdm_engine_iter_t *it) {
@@ -76,7 +88,7 @@ static void op_qkv(void *ctx, const tdm_engine_iter_t *it, uint32_t layer) {
     tdm_cuda_t *c = (tdm_cuda_t *)ctx;
     (void)it;
     norm(c, c->layer[layer].attn_norm);
-    product(c, QKV, c->rows, c->x, c->layer[layer].qkv, c->qkv);
+    product(c, QKV, c->rows, c->x, matrix(c, layer, QKV), c->qkv);
 }
 
 /* The product behind a rotation: in parts, or whole. */
@@ -133,7 +145,7 @@ static void op_attention(void *ctx, const tdm_engine_iter_t *it, uint32_t layer,
 static void op_attn_out(void *ctx, const tdm_engine_iter_t *it, uint32_t layer) {
     tdm_cuda_t *c = (tdm_cuda_t *)ctx;
     (void)it;
-    product(c, OUT, c->rows, c->att, c->layer[layer].o, c->residual);
+    product(c, OUT, c->rows, c->att, matrix(c, layer, OUT), c->residual);
 }
 
 static void op_ffn(void *ctx, const tdm_engine_iter_t *it, uint32_t layer) {
@@ -141,19 +153,19 @@ static void op_ffn(void *ctx, const tdm_engine_iter_t *it, uint32_t layer) {
     (void)it;
     norm(c, c->layer[layer].ffn_norm);
     tdm_gemm_shape_t shape = tdm_cuda_product(c, GATE_UP, c->rows);
+    const void *w = matrix(c, layer, GATE_UP);
     if (tdm_gemm_is_narrow(c->gemm, &shape)) { /* and SwiGLU with it */
-        product(c, GATE_UP, c->rows, c->x, c->layer[layer].gate_up, c->hidden);
+        product(c, GATE_UP, c->rows, c->x, w, c->hidden);
     } else if (tdm_gemm_is_skinny(c->gemm, &shape)) {
-        CUDA_TRY(c, tdm_skinny_swiglu(&shape, c->x, c->layer[layer].gate_up, c->hidden, c->stream),
-                 "SwiGLU of few rows");
+        CUDA_TRY(c, tdm_skinny_swiglu(&shape, c->x, w, c->hidden, c->stream), "SwiGLU of few rows");
         mark(c, TDM_STAGE_LINEAR); /* with its product */
     } else {
-        product(c, GATE_UP, c->rows, c->x, c->layer[layer].gate_up, c->gate_up);
+        product(c, GATE_UP, c->rows, c->x, w, c->gate_up);
         CUDA_TRY(c, tdm_rows_swiglu(c->gate_up, c->shape.ffn, c->hidden, c->rows, c->stream),
                  "SwiGLU");
         mark(c, TDM_STAGE_NORM);
     }
-    product(c, DOWN, c->rows, c->hidden, c->layer[layer].down, c->residual);
+    product(c, DOWN, c->rows, c->hidden, matrix(c, layer, DOWN), c->residual);
 }
 
 void tdm_cuda_walk(tdm_cuda_t *c) {

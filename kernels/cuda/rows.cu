@@ -6,6 +6,7 @@
 #include <cuda_runtime.h>
 
 #include "appliance/abi/dummy.h"
+#include "appliance/abi/fp8.h"
 #include "kernels/cuda/block.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/ptx/special.cuh"
@@ -295,6 +296,53 @@ static __global__ void draw_kernel(uint64_t seed, float scale, uint64_t quad_cnt
     }
 }
 
+// --- fp8 weights ------------------------------------------------------------
+
+// Two codes as two floats.
+static __device__ float2 floats_of(uint32_t two) {
+    __half2_raw h = __nv_cvt_fp8x2_to_halfraw2(static_cast<__nv_fp8x2_storage_t>(two), __NV_E4M3);
+    return __half22float2(*reinterpret_cast<__half2 *>(&h));
+}
+
+// Eight weights a thread and turn; cols is a multiple of 8.
+static __global__ void widen_kernel(const uint2 *code, const float *scale, uint64_t oct_cnt,
+                                    uint32_t row_octs, uint4 *wide) {
+    uint64_t stride = static_cast<uint64_t>(gridDim.x) * blockDim.x;
+    uint64_t i = static_cast<uint64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+    for (; i < oct_cnt; i += stride) {
+        float s = scale[i / row_octs];
+        uint2 c = __ldcs(code + i);
+        float2 v[4] = {floats_of(c.x & 0xffff), floats_of(c.x >> 16), floats_of(c.y & 0xffff),
+                       floats_of(c.y >> 16)};
+        uint2 lo = pack4(make_float4(v[0].x * s, v[0].y * s, v[1].x * s, v[1].y * s));
+        uint2 hi = pack4(make_float4(v[2].x * s, v[2].y * s, v[3].x * s, v[3].y * s));
+        wide[i] = make_uint4(lo.x, lo.y, hi.x, hi.y);
+    }
+}
+
+// Begins when all in front is done and written; what is launched behind it may
+// begin beside it.
+static __global__ void fence_kernel() {}
+
+// A row a CTA.
+static __global__ void code_kernel(const __nv_bfloat16 *wide, uint32_t cols, uint8_t *code,
+                                   float *scale) {
+    const uint64_t row = blockIdx.x;
+    wide += row * cols;
+    code += row * cols;
+    float most = 0.0f;
+    for (uint32_t i = threadIdx.x; i < cols; i += blockDim.x) {
+        most = fmaxf(most, fabsf(__bfloat162float(wide[i])));
+    }
+    most = block_max(most);
+    float s = most == 0.0f ? 1.0f : fmaxf(__fdiv_rn(most, TDM_FP8_MAX), 0x1p-126f);
+    for (uint32_t i = threadIdx.x; i < cols; i += blockDim.x) {
+        code[i] = __nv_cvt_float_to_fp8(__fdiv_rn(__bfloat162float(wide[i]), s), __NV_SATFINITE,
+                                        __NV_E4M3);
+    }
+    if (threadIdx.x == 0) scale[row] = s;
+}
+
 // --- the C side ---------------------------------------------------------
 
 int tdm_rows_scatter(const void *step, const tdm_rows_pages_t *pages, uint32_t page_cnt,
@@ -363,5 +411,23 @@ int tdm_rows_draw(uint64_t seed, float scale, uint64_t cnt, uint32_t blank_cols,
     uint32_t grid = want < 8192 ? static_cast<uint32_t>(want) : 8192u;
     draw_kernel<<<grid, 256, 0, stream>>>(seed, scale, quads, blank_cols,
                                           static_cast<uint2 *>(out));
+    return cudaGetLastError();
+}
+
+int tdm_rows_widen(const void *code, const float *scale, uint32_t rows, uint32_t cols, void *wide,
+                   struct CUstream_st *stream) {
+    uint64_t octs = static_cast<uint64_t>(rows) * cols / 8;
+    uint64_t want = (octs + 255) / 256;
+    uint32_t grid = want < 8192 ? static_cast<uint32_t>(want) : 8192u;
+    widen_kernel<<<grid, 256, 0, stream>>>(static_cast<const uint2 *>(code), scale, octs, cols / 8,
+                                           static_cast<uint4 *>(wide));
+    fence_kernel<<<1, 32, 0, stream>>>();
+    return cudaGetLastError();
+}
+
+int tdm_rows_code(const void *wide, uint32_t rows, uint32_t cols, void *code, float *scale,
+                  struct CUstream_st *stream) {
+    code_kernel<<<rows, ROW_THREADS, 0, stream>>>(static_cast<const __nv_bfloat16 *>(wide), cols,
+                                                  static_cast<uint8_t *>(code), scale);
     return cudaGetLastError();
 }

@@ -97,6 +97,19 @@ int tdm_rows_swiglu(const void *both, uint32_t ffn, void *out, uint32_t rows,
 int tdm_rows_draw(uint64_t seed, float scale, uint64_t cnt, uint32_t blank_cols, void *out,
                   struct CUstream_st *stream);
 
+/* tdm_rows_widen: wide [rows][cols] bf16 = code * scale of the row, rounded
+   once; code [rows][cols] as appliance/abi/fp8.h says.  Products begin to
+   read their weights before the kernel in front of them is done, which is
+   right for weights that nobody writes: so this waits for all in front, and
+   the next kernel does not begin before wide is written. */
+int tdm_rows_widen(const void *code, const float *scale, uint32_t rows, uint32_t cols, void *wide,
+                   struct CUstream_st *stream);
+
+/* tdm_rows_code: codes and scales of wide [rows][cols] bf16, by
+   tdm_fp8_row. */
+int tdm_rows_code(const void *wide, uint32_t rows, uint32_t cols, void *code, float *scale,
+                  struct CUstream_st *stream);
+
 TDM_END_DECLS
 
 #endif /* TDM_KERNELS_CUDA_ROWS_H */

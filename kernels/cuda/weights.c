@@ -29,6 +29,8 @@ typedef struct tensor {
     uint32_t number; /* of appliance/abi/dummy.h */
     uint32_t is_norm;
     uint32_t is_head;
+    const float *from_scale; /* of fp8 */
+    float *scale;            /* on the device, [rows]; NULL: no fp8 */
 } tensor_t;
 
 static void told(mover_t *m, uint64_t sz) {
@@ -60,11 +62,17 @@ static void ones(mover_t *m, const tensor_t *t) {
 
 static void draw(mover_t *m, const tensor_t *t) {
     uint64_t begin = tdm_rng_at(m->c->config.dummy_seed, t->number);
+    void *to = t->scale ? m->c->wide : t->to;
     CUDA_TRY(m->c,
              tdm_rows_draw(begin, tdm_dummy_scale(t->cols), t->rows * t->cols,
-                           t->is_head ? (uint32_t)t->cols : 0, t->to, m->c->stream),
+                           t->is_head ? (uint32_t)t->cols : 0, to, m->c->stream),
              "drawing a dummy's weights");
-    told(m, t->rows * t->cols * 2);
+    if (t->scale)
+        CUDA_TRY(
+            m->c,
+            tdm_rows_code(to, (uint32_t)t->rows, (uint32_t)t->cols, t->to, t->scale, m->c->stream),
+            "drawing a dummy's weights");
+    told(m, t->rows * t->cols * (t->scale ? 1u : 2u));
 }
 
 static void move(mover_t *m, const tensor_t *t) {
@@ -73,27 +81,60 @@ static void move(mover_t *m, const tensor_t *t) {
         ones(m, t);
     } else if (is_dummy) {
         draw(m, t);
+    } else if (t->scale) {
+        copy(m, t->to, t->from, t->rows * t->cols);
+        copy(m, t->scale, t->from_scale, t->rows * sizeof *t->scale);
     } else {
         copy(m, t->to, t->from, t->rows * t->cols * (t->is_norm ? 4u : 2u));
     }
 }
 
-static void move_layer(mover_t *m, uint32_t i, const tdm_layer_weights_t *from) {
+/* part gives matrix k of a layer, whose rows begin at row `first` of the
+   matrix at `to` that products read. */
+static tensor_t part(const mover_t *m, const tdm_layer_weights_t *from, const tdm_bf16_t *bf16,
+                     uint32_t k, uint8_t *to, float *scale, uint64_t first, uint64_t rows,
+                     uint64_t cols, uint32_t number) {
+    int is_fp8 = m->c->weight_dtype == TDM_WEIGHT_FP8;
+    uint64_t elem_sz = tdm_weight_dtype_sz(m->c->weight_dtype);
+    return (tensor_t){.from = is_fp8 ? (const void *)from->fp8[k].code : bf16,
+                      .to = to + first * cols * elem_sz,
+                      .rows = rows,
+                      .cols = cols,
+                      .number = number,
+                      .from_scale = from->fp8[k].scale,
+                      .scale = is_fp8 ? scale + first : NULL};
+}
+
+static void move_layer(mover_t *m, uint32_t i, const tdm_layer_weights_t *f) {
     const tdm_shape_t *s = &m->c->shape;
     const cuda_layer_t *to = &m->c->layer[i];
     uint64_t hidden = s->hidden, ffn = s->ffn;
     uint64_t q = (uint64_t)s->nhead_q * s->head_dim, kv = (uint64_t)s->nhead_kv * s->head_dim;
     uint32_t n = 1 + i * TDM_DUMMY_LAYER_CNT;
+    float *const *scale = to->scale; /* of qkv, o, gate_up, down */
     const tensor_t all[] = {
-        {from->attn_norm, to->attn_norm, 1, hidden, n + TDM_DUMMY_ATTN_NORM, 1, 0},
-        {from->wq, to->qkv, q, hidden, n + TDM_DUMMY_Q, 0, 0},
-        {from->wk, to->qkv + q * hidden * 2, kv, hidden, n + TDM_DUMMY_K, 0, 0},
-        {from->wv, to->qkv + (q + kv) * hidden * 2, kv, hidden, n + TDM_DUMMY_V, 0, 0},
-        {from->wo, to->o, hidden, q, n + TDM_DUMMY_O, 0, 0},
-        {from->ffn_norm, to->ffn_norm, 1, hidden, n + TDM_DUMMY_FFN_NORM, 1, 0},
-        {from->w_gate, to->gate_up, ffn, hidden, n + TDM_DUMMY_GATE, 0, 0},
-        {from->w_up, to->gate_up + ffn * hidden * 2, ffn, hidden, n + TDM_DUMMY_UP, 0, 0},
-        {from->w_down, to->down, hidden, ffn, n + TDM_DUMMY_DOWN, 0, 0},
+        {.from = f->attn_norm,
+         .to = to->attn_norm,
+         .rows = 1,
+         .cols = hidden,
+         .number = n + TDM_DUMMY_ATTN_NORM,
+         .is_norm = 1},
+        part(m, f, f->wq, TDM_MATRIX_Q, to->qkv, scale[0], 0, q, hidden, n + TDM_DUMMY_Q),
+        part(m, f, f->wk, TDM_MATRIX_K, to->qkv, scale[0], q, kv, hidden, n + TDM_DUMMY_K),
+        part(m, f, f->wv, TDM_MATRIX_V, to->qkv, scale[0], q + kv, kv, hidden, n + TDM_DUMMY_V),
+        part(m, f, f->wo, TDM_MATRIX_O, to->o, scale[1], 0, hidden, q, n + TDM_DUMMY_O),
+        {.from = f->ffn_norm,
+         .to = to->ffn_norm,
+         .rows = 1,
+         .cols = hidden,
+         .number = n + TDM_DUMMY_FFN_NORM,
+         .is_norm = 1},
+        part(m, f, f->w_gate, TDM_MATRIX_GATE, to->gate_up, scale[2], 0, ffn, hidden,
+             n + TDM_DUMMY_GATE),
+        part(m, f, f->w_up, TDM_MATRIX_UP, to->gate_up, scale[2], ffn, ffn, hidden,
+             n + TDM_DUMMY_UP),
+        part(m, f, f->w_down, TDM_MATRIX_DOWN, to->down, scale[3], 0, hidden, ffn,
+             n + TDM_DUMMY_DOWN),
     };
     for (uint32_t k = 0; k < TDM_COUNT_OF(all); k++) move(m, &all[k]);
 }
@@ -101,9 +142,20 @@ static void move_layer(mover_t *m, uint32_t i, const tdm_layer_weights_t *from) 
 static void move_all(mover_t *m, const tdm_weights_t *w) {
     const tdm_shape_t *s = &m->c->shape;
     uint32_t n = 1 + s->layer_cnt * TDM_DUMMY_LAYER_CNT;
-    const tensor_t embed = {w->embed, m->c->embed, s->vocab, s->hidden, 0, 0, 0};
-    const tensor_t norm = {w->out_norm, m->c->out_norm, 1, s->hidden, n, 1, 0};
-    const tensor_t head = {w->lm_head, m->c->head, s->vocab, s->hidden, n + 1, 0, 1};
+    const tensor_t embed = {
+        .from = w->embed, .to = m->c->embed, .rows = s->vocab, .cols = s->hidden};
+    const tensor_t norm = {.from = w->out_norm,
+                           .to = m->c->out_norm,
+                           .rows = 1,
+                           .cols = s->hidden,
+                           .number = n,
+                           .is_norm = 1};
+    const tensor_t head = {.from = w->lm_head,
+                           .to = m->c->head,
+                           .rows = s->vocab,
+                           .cols = s->hidden,
+                           .number = n + 1,
+                           .is_head = 1};
     move(m, &embed);
     for (uint32_t i = 0; i < s->layer_cnt; i++) move_layer(m, i, &w->layer[i]);
     move(m, &norm);

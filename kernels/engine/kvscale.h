@@ -31,7 +31,8 @@ TDM_BEGIN_DECLS
 
 /* tdm_kv_scale stores the scales of one layer, [nhead_kv] each, of a checked
    shape.  dummy_seed not 0: the weights are drawn as appliance/abi/dummy.h
-   says, and only w->shape is read.  Boot time: reads wk and wv once. */
+   says, and only w->shape is read: as bf16, also where they will be fp8.  Boot
+   time: reads wk and wv once. */
 void tdm_kv_scale(const tdm_weights_t *w, uint64_t dummy_seed, uint32_t layer, float *k_scale,
                   float *v_scale);
 

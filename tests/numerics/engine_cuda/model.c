@@ -93,6 +93,7 @@ typedef struct small {
     const char *name;
     tdm_shape_t shape;
     uint32_t kv_dtype;
+    uint32_t is_fp8; /* weights; rounded to bf16 once more than the reference's */
 } small_t;
 
 #define SHAPE(q, kv, dim, tied, ...)                                                               \
@@ -107,18 +108,20 @@ typedef struct small {
     .rope_high_freq_factor = 4.0f, .rope_original_context = 64
 
 static const small_t smalls[] = {
-    {"group 1", SHAPE(2, 2, 64, 0, PLAIN), TDM_KV_BF16},
-    {"group 3, tied", SHAPE(9, 3, 64, 1, PLAIN), TDM_KV_BF16},
+    {"group 1", SHAPE(2, 2, 64, 0, PLAIN), TDM_KV_BF16, 0},
+    {"group 3, tied", SHAPE(9, 3, 64, 1, PLAIN), TDM_KV_BF16, 0},
     {"group 4, linear", SHAPE(4, 1, 64, 0, .rope_kind = TDM_ROPE_LINEAR, .rope_factor = 4.0f),
-     TDM_KV_BF16},
-    {"group 8, llama3, dim 128", SHAPE(8, 1, 128, 0, LLAMA3), TDM_KV_BF16},
-    {"group 4, dim 128, tied", SHAPE(8, 2, 128, 1, PLAIN), TDM_KV_BF16},
-    {"plain kernels, dim 96", SHAPE(4, 2, 96, 0, PLAIN), TDM_KV_BF16},
-    {"plain kernels, dim 256", SHAPE(2, 1, 256, 0, PLAIN), TDM_KV_BF16},
-    {"plain kernels, group 20", SHAPE(20, 1, 64, 0, PLAIN), TDM_KV_BF16},
-    {"fp8 pages, group 3", SHAPE(9, 3, 64, 1, PLAIN), TDM_KV_E4M3},
-    {"fp8 pages, group 4, dim 128", SHAPE(8, 2, 128, 0, LLAMA3), TDM_KV_E4M3},
-    {"fp8 pages, dim 96", SHAPE(4, 2, 96, 0, PLAIN), TDM_KV_E4M3},
+     TDM_KV_BF16, 0},
+    {"group 8, llama3, dim 128", SHAPE(8, 1, 128, 0, LLAMA3), TDM_KV_BF16, 0},
+    {"group 4, dim 128, tied", SHAPE(8, 2, 128, 1, PLAIN), TDM_KV_BF16, 0},
+    {"plain kernels, dim 96", SHAPE(4, 2, 96, 0, PLAIN), TDM_KV_BF16, 0},
+    {"plain kernels, dim 256", SHAPE(2, 1, 256, 0, PLAIN), TDM_KV_BF16, 0},
+    {"plain kernels, group 20", SHAPE(20, 1, 64, 0, PLAIN), TDM_KV_BF16, 0},
+    {"fp8 pages, group 3", SHAPE(9, 3, 64, 1, PLAIN), TDM_KV_E4M3, 0},
+    {"fp8 pages, group 4, dim 128", SHAPE(8, 2, 128, 0, LLAMA3), TDM_KV_E4M3, 0},
+    {"fp8 pages, dim 96", SHAPE(4, 2, 96, 0, PLAIN), TDM_KV_E4M3, 0},
+    {"fp8 weights, group 4", SHAPE(8, 2, 64, 0, PLAIN), TDM_KV_BF16, 1},
+    {"fp8 weights and pages", SHAPE(4, 2, 128, 1, PLAIN), TDM_KV_E4M3, 1},
 };
 
 /* kv_scales gives the reference the scales that the backend finds. */
@@ -136,6 +139,7 @@ static float *kv_scales(tdm_weights_t *w) {
 static void try_small(const small_t *m, uint64_t seed) {
     tdm_rng_t rng = {seed};
     tdm_weights_t *w = rig_weights_make(&m->shape, seed);
+    if (m->is_fp8) rig_weights_fp8(w);
     float *scales = kv_scales(w);
     tdm_backend_config_t config = {.kv_page_cnt = 48,
                                    .kv_dtype = m->kv_dtype,

@@ -343,6 +343,37 @@ static void try_swiglu(uint32_t rows, uint32_t ffn, tdm_rng_t *rng) {
     bench_free(d_out);
 }
 
+/* fp8 weights: codes and scales are tdm_fp8_row's, bit for bit, and what is
+   widened is code * scale, rounded once. */
+static void try_weights(uint32_t rows, uint32_t cols, tdm_rng_t *rng) {
+    uint64_t cnt = (uint64_t)rows * cols;
+    uint16_t *wide = halves(cnt, rng), *back = bench_alloc(cnt * 2);
+    uint8_t *code = bench_alloc(cnt), *got = bench_alloc(cnt);
+    float *scale = bench_alloc(rows * 4), *got_scale = bench_alloc(rows * 4);
+    float *row = bench_alloc(cols * 4);
+    memset(wide, 0, cols * 2); /* a row of zeros */
+    for (uint32_t r = 0; r < rows; r++) {
+        for (uint32_t i = 0; i < cols; i++) row[i] = bench_f32(wide[(uint64_t)r * cols + i]);
+        scale[r] = tdm_fp8_row(row, cols, code + (uint64_t)r * cols);
+    }
+    void *d_wide = bench_put(wide, cnt * 2), *d_code = bench_put(NULL, cnt);
+    void *d_back = bench_put(NULL, cnt * 2);
+    float *d_scale = bench_put(NULL, rows * 4);
+    bench_cuda(tdm_rows_code(d_wide, rows, cols, d_code, d_scale, NULL), "code");
+    bench_get(got, d_code, cnt);
+    bench_get(got_scale, d_scale, rows * 4);
+    bench_ok(memcmp(got, code, cnt) == 0 && memcmp(got_scale, scale, rows * 4) == 0,
+             "codes of %u x %u", rows, cols);
+    bench_cuda(tdm_rows_widen(d_code, d_scale, rows, cols, d_back, NULL), "widen");
+    bench_get(back, d_back, cnt * 2);
+    int is_same = 1;
+    for (uint64_t i = 0; i < cnt; i++)
+        is_same &= back[i] == bench_bf16(tdm_f32_from_fp8(code[i]) * scale[i / cols]);
+    bench_ok(is_same, "widened codes of %u x %u", rows, cols);
+    void *all[] = {d_wide, d_code, d_back, d_scale};
+    for (size_t i = 0; i < TDM_COUNT_OF(all); i++) bench_free(all[i]);
+}
+
 static void try_draw(uint64_t rows, uint64_t cols, int is_head) {
     uint64_t cnt = rows * cols;
     uint64_t begin = tdm_rng_at(TDM_DUMMY_SEED, 5);
@@ -385,6 +416,9 @@ int part_rows(void) {
         try_append_fp8(rows, grid, 3, 1, 64, &rng);
         try_append_fp8(rows, grid, 32, 8, 128, &rng);
     }
+    try_weights(5, 8, &rng);
+    try_weights(33, 96, &rng);
+    try_weights(300, 4096, &rng);
     try_draw(307, 4, 1);
     try_draw(300, 96, 1);
     try_draw(77, 4096, 0);

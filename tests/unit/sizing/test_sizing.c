@@ -178,6 +178,23 @@ static void tiles_on_isolated_cores_take_no_sm_thread(void **state) {
     assert_int_equal(tdm_sizing_make(&config, &llama, &without, &s, &err), TDM_ERR_INVAL);
 }
 
+static void fp8_weights_leave_room_for_pages(void **state) {
+    (void)state;
+    tdm_sizing_t wide, half;
+    tdm_exec_spec_t spec;
+    tdm_error_t err = {0};
+    tdm_machine_t full = with_gpu;
+    full.device.free_sz = 40 * GIB;
+    assert_int_equal(make("cuda", &full, &wide, &err), TDM_OK);
+    assert_int_equal(tdm_config_set(&config, "exec.weight_dtype=fp8", &err), TDM_OK);
+    assert_int_equal(tdm_sizing_make(&config, &llama, &full, &half, &err), TDM_OK);
+    tdm_sizing_spec(&config, &half, &spec);
+    assert_int_equal(spec.weight_dtype, TDM_WEIGHT_FP8);
+    /* 32 layers of 218 million weights, a byte less each */
+    uint64_t more = (half.kv_page_cnt - wide.kv_page_cnt) * wide.kv_page_bytes;
+    assert_in_range(more, 6 * GIB, 7 * GIB);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(auto_takes_the_gpu_where_there_is_one),
@@ -188,6 +205,7 @@ int main(void) {
         cmocka_unit_test(a_gpus_pool_is_what_the_weights_leave),
         cmocka_unit_test(fp8_pages_hold_twice_the_tokens),
         cmocka_unit_test(tiles_on_isolated_cores_take_no_sm_thread),
+        cmocka_unit_test(fp8_weights_leave_room_for_pages),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
