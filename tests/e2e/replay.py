@@ -339,6 +339,29 @@ def a_profile_is_measured_and_loaded():
         assert r.returncode == 1 and "nonexistent" in r.stderr, r
 
 
+def a_modelled_card_is_marked():
+    """What is simulated on a profile that nobody measured says so in each cell,
+    and tandemd does not take such a profile for its own machine's."""
+    serving = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "perf", "serving", "run.py")
+    with tempfile.TemporaryDirectory() as d:
+        r = subprocess.run([sys.executable, serving, "simulate", BIN, d, d, "--models", "llama-3-8b", "--only",
+                            "arxiv_sample", "--requests", "60", "--policies", "quantile,static:512"],
+                           capture_output=True, text=True, timeout=200, check=False)
+        assert r.returncode == 0, r.stderr
+        with open(os.path.join(d, "llama-3-8b_arxiv_sample_60.json"), encoding="utf-8") as f:
+            cells = json.load(f)["cells"]
+        assert len(cells) == 6 * 7 and all(c["simulated"]["is_model"] for c in cells), cells
+        with open(os.path.join(d, "llama-3-8b_arxiv_sample_60.html"), encoding="utf-8") as f:
+            assert "0 windows are measured, 42 simulated" in f.read()
+        with open(os.path.join(d, "sitting.json"), encoding="utf-8") as f:
+            first = json.load(f)[0]
+        assert first["gap_ms"] == 60 and first["cells"][:2] == ["fused/quantile", "serial/quantile"], first
+        profile = os.path.join(d, "h200_model_llama-3-8b.json")
+        a = Appliance(BIN, {**NO_PORT, "sched.profile": profile}, ready=False)
+        with a:
+            assert a.process.wait(30) == 1 and "a model" in a.log(), a.log()
+
+
 def resident_kib(pid):
     with open(f"/proc/{pid}/status", encoding="ascii") as f:
         return sum(int(line.split()[1]) for line in f if line.startswith(("RssAnon", "RssShmem")))

@@ -68,7 +68,7 @@ def at_knee(curve):
 def rows_of(found, label):
     """One line for each way to serve: capacity, gain over serial under the same policy, bound, why."""
     serial = {c["policy"]: c["best"] for c in found["curves"] if c["route"] == "serial"}
-    fixed = max(v for k, v in serial.items() if k.startswith("static"))
+    fixed = max((v for k, v in serial.items() if k.startswith("static")), default=0)
     for c in found["curves"]:
         if c["best"] <= 0:
             yield f"| {label} | {c['route']} | {c['policy']} | 0 | - | - | - | - | - | - |"
@@ -87,9 +87,9 @@ def sitting_of(found, trace, gap):
     the simulator ranks best, fused under the best."""
     best = {(c["route"], c["policy"]): c["best"] for c in found["curves"]}
     fixed = sorted({p for _, p in best if p.startswith("static")}, key=lambda p: -best["serial", p])
-    cells = ["fused/quantile", "serial/quantile", f"serial/{fixed[0]}"]
+    cells = ["fused/quantile", "serial/quantile"] + [f"serial/{p}" for p in fixed[:1]]
     if trace == "arxiv_sample":
-        cells += ["streams/quantile", f"fused/{fixed[0]}", f"serial/{fixed[1]}"]
+        cells += ["streams/quantile"] + [f"fused/{p}" for p in fixed[:1]] + [f"serial/{p}" for p in fixed[1:2]]
     knee = next(c for c in found["curves"] if (c["route"], c["policy"]) == ("fused", "quantile"))
     points, rates = sorted(knee["points"], key=lambda p: p["rate"]), []
     for share in SHARES if trace == "arxiv_sample" else SHARES[:2]:
