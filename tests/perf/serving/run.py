@@ -16,9 +16,12 @@
 TRACES is the folder of the public traces; a name that is no file there is a
 generator's.  Everything simulated says so in its file."""
 import argparse
+import fcntl
 import glob
 import json
 import os
+import socket
+import struct
 import subprocess
 import sys
 import time
@@ -26,6 +29,7 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(HERE)))
 sys.path.insert(0, os.path.join(ROOT, "tests", "e2e"))
+sys.path.append(os.path.dirname(HERE))  # in a bundle
 sys.path.insert(0, HERE)
 import model  # noqa: E402
 from appliance import Appliance  # noqa: E402
@@ -136,8 +140,15 @@ def simulate(args):
 
 # --- measured ---------------------------------------------------------------------
 
+def loopback_up():
+    """In a network namespace of its own, on a host without ip(8): SIOCSIFFLAGS, IFF_UP."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+        fcntl.ioctl(s, 0x8914, struct.pack("16sh22x", b"lo", 1))
+
+
 def sit(args):
     os.makedirs(args.out, exist_ok=True)
+    loopback_up()
     end = time.monotonic() + args.seconds
     with open(args.plan, encoding="utf-8") as f:
         entries = json.load(f)
