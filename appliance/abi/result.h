@@ -73,6 +73,7 @@ typedef struct tdm_result {
     uint32_t launch_cnt;              /* attention launches, one a layer */
     uint64_t stage_ns[TDM_STAGE_CNT]; /* GPU: device time, of few iterations; else all 0 */
     int64_t queue_ns;                 /* GPU: the host's time to queue its launches */
+    uint64_t upload_bytes;            /* GPU: sent to it for this iteration */
     uint64_t graph_bytes;             /* GPU: device memory of all captured graphs */
     uint32_t graph_cnt;               /* GPU: and their number */
     uint32_t graph;                   /* tdm_graph_use_t */

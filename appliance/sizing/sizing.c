@@ -207,6 +207,7 @@ void tdm_sizing_spec(const tdm_config_t *c, const tdm_sizing_t *sizing, tdm_exec
                 .cpu_isa = c->exec_isa,
                 .is_deterministic = (uint32_t)c->exec_deterministic,
                 .is_ahead = (uint32_t)c->exec_ahead,
+                .is_resident = (uint32_t)c->exec_resident,
                 .graph_max = c->exec_graphs ? (uint32_t)c->exec_graph_max : 0,
                 .graph_sz = c->exec_graphs ? c->exec_graph_mib << 20 : 0,
             },

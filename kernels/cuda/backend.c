@@ -125,6 +125,7 @@ static tdm_status_t take(tdm_cuda_t *c, tdm_error_t *err) {
     if (!c->error) memset(c->mail, 0, c->depth * sizeof *c->mail);
     for (uint32_t i = 0; i < c->depth; i++) tdm_stages_open(&c->stages[i], c->shape.layer_cnt);
     tdm_cuda_carve(c);
+    tdm_tables_init(&c->tables, c->pages.table_stride);
     uint64_t table_sz = (uint64_t)c->config.seq_max * c->pages.table_stride * sizeof(uint32_t);
     CUDA_TRY(c, cudaMemsetAsync(c->pages.table, 0, table_sz, c->stream), "clearing tables");
     if (tdm_pod_create(&c->pod_config, &c->pod, &why) != 0)

@@ -67,8 +67,9 @@ typedef struct cuda_sent {
     uint64_t seq;
     tdm_pod_plan_t plan;
     uint32_t is_fresh;
-    uint32_t graph;   /* tdm_graph_use_t */
-    int64_t queue_ns; /* the host's time to queue it; while it is queued the moment that began */
+    uint64_t upload_sz; /* bytes of its step and its attention plan */
+    uint32_t graph;     /* tdm_graph_use_t */
+    int64_t queue_ns;   /* the host's time to queue it; while it is queued the moment that began */
 } cuda_sent_t;
 
 typedef struct tdm_cuda {
@@ -91,6 +92,7 @@ typedef struct tdm_cuda {
     uint8_t *x, *q, *att, *gate_up, *hidden; /* bf16 */
     uint8_t *wide; /* bf16 of the matrix at hand; NULL: weights are bf16 */
     uint8_t *step, *workspace;
+    tdm_sampling_t *state; /* [seq_max] of each slot; NULL: wants bring their own */
     tdm_sample_part_t *survey;
     uint64_t *start_ns;
     tdm_step_drawn_t *drawn;
@@ -116,9 +118,9 @@ typedef struct tdm_cuda {
     tdm_engine_t *engine;
     tdm_pod_config_t pod_config;
     tdm_attn_seq_t *row_seq; /* [row_max] each row as a sequence of one; deterministic mode's */
-    uint32_t page_cnt[TDM_SEQ_MAX]; /* pages of each slot's table */
-    tdm_step_page_t pending[CUDA_PAGE_MAX];
-    uint32_t pending_cnt;
+    tdm_sampling_t sampling[TDM_SEQ_MAX]; /* of each slot, as it was opened */
+    uint64_t step_sz;                     /* bytes of the step sent last */
+    tdm_tables_t tables; /* what the device has still to hear of page tables and slots */
 
     /* the iteration */
     tdm_pod_plan_t plan;

@@ -88,6 +88,8 @@ static void take_sampling(tdm_cuda_t *c, uint8_t *base, uint64_t *end) {
     c->start_ns = take(base, end, 1, sizeof *c->start_ns, 1);
     c->drawn = take(base, end, c->want_max, sizeof(tdm_step_drawn_t), 1);
     c->pages.last = take(base, end, c->config.seq_max, sizeof *c->pages.last, 1);
+    c->state =
+        c->config.is_resident ? take(base, end, c->config.seq_max, sizeof *c->state, 1) : NULL;
 }
 
 /* carve walks all pieces once; with base NULL the budget comes of it. */
@@ -112,6 +114,7 @@ uint64_t tdm_cuda_step_sz(const tdm_cuda_t *c) {
     uint64_t sz = sizeof(tdm_step_head_t) + (uint64_t)c->want_max * sizeof(tdm_step_want_t) +
                   (uint64_t)c->row_max * sizeof(tdm_step_row_t) +
                   CUDA_PAGE_MAX * sizeof(tdm_step_page_t);
+    if (c->config.is_resident) sz += 16 + (uint64_t)c->config.seq_max * sizeof(tdm_step_state_t);
     return tdm_size_align(sz, 256);
 }
 

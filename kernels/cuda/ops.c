@@ -200,6 +200,7 @@ static void draw(tdm_cuda_t *c) {
                            .token = c->pages.token,
                            .drawn = c->drawn,
                            .last = c->pages.last,
+                           .state = c->state,
                            .table_stride = c->pages.table_stride,
                            .vocab = c->shape.vocab};
     CUDA_TRY(c, tdm_sample_rows(&a, c->wants, c->stream), "sampling");
@@ -281,28 +282,38 @@ static void op_post(void *ctx, const tdm_engine_iter_t *it) {
 /* write_step fills the pinned block of the current box and gives its bytes. */
 static uint64_t write_step(tdm_cuda_t *c, const tdm_engine_iter_t *it, uint8_t *host) {
     uint32_t want_cnt = it ? it->wanted_cnt : 0, row_cnt = it ? it->row_cnt : 0;
+    uint32_t page_sz = c->tables.entry_cnt * (uint32_t)sizeof *c->tables.entry;
     tdm_step_head_t *h = (tdm_step_head_t *)(void *)host;
     *h = (tdm_step_head_t){.want_cnt = want_cnt,
                            .row_cnt = row_cnt,
-                           .page_cnt = c->pending_cnt,
+                           .page_cnt = c->tables.entry_cnt,
                            .seq = c->seq,
-                           .box = c->box};
+                           .box = c->box,
+                           .want_sz = c->state ? TDM_STEP_WANT_SHORT : sizeof(tdm_step_want_t),
+                           .state_cnt = it && c->state ? c->tables.stale_cnt : 0};
     h->want_off = sizeof *h;
-    h->row_off = h->want_off + want_cnt * (uint32_t)sizeof(tdm_step_want_t);
+    h->row_off = h->want_off + want_cnt * h->want_sz;
     h->page_off = h->row_off + row_cnt * (uint32_t)sizeof(tdm_step_row_t);
-    tdm_step_want_t *want = (tdm_step_want_t *)(void *)(host + h->want_off);
-    for (uint32_t i = 0; i < want_cnt; i++)
-        want[i] = (tdm_step_want_t){.row = it->wanted[i],
-                                    .slot = it->row[it->wanted[i]].slot,
-                                    .pos = it->in[i].pos,
-                                    .prompt_cnt = it->in[i].prompt_cnt,
-                                    .sampling = *it->in[i].sampling};
+    h->state_off = (uint32_t)tdm_size_align(h->page_off + page_sz, 16);
+    for (uint32_t i = 0; i < want_cnt; i++) {
+        const tdm_step_want_t want = {.row = it->wanted[i],
+                                      .slot = it->row[it->wanted[i]].slot,
+                                      .pos = it->in[i].pos,
+                                      .prompt_cnt = it->in[i].prompt_cnt,
+                                      .sampling = *it->in[i].sampling};
+        memcpy(host + h->want_off + (uint64_t)i * h->want_sz, &want, h->want_sz);
+    }
     tdm_step_row_t *row = (tdm_step_row_t *)(void *)(host + h->row_off);
     for (uint32_t i = 0; i < row_cnt; i++)
         row[i] = (tdm_step_row_t){
             .token = it->row[i].token, .slot = it->row[i].slot, .pos = it->row[i].pos};
-    memcpy(host + h->page_off, c->pending, c->pending_cnt * sizeof *c->pending);
-    return h->page_off + c->pending_cnt * sizeof *c->pending;
+    memcpy(host + h->page_off, c->tables.entry, page_sz);
+    tdm_step_state_t *state = (tdm_step_state_t *)(void *)(host + h->state_off);
+    for (uint32_t i = 0; i < h->state_cnt; i++) {
+        uint32_t slot = c->tables.stale[i];
+        state[i] = (tdm_step_state_t){.slot = slot, .sampling = c->sampling[slot]};
+    }
+    return h->state_cnt ? h->state_off + h->state_cnt * sizeof *state : h->page_off + page_sz;
 }
 
 /* send copies the step and brings the page tables up to date. */
@@ -312,34 +323,30 @@ static void send(tdm_cuda_t *c, const tdm_engine_iter_t *it) {
     uint64_t sz = write_step(c, it, host);
     CUDA_TRY(c, cudaMemcpyAsync(c->step, host, sz, cudaMemcpyHostToDevice, c->stream),
              "sending the step");
-    if (c->pending_cnt)
-        CUDA_TRY(c, tdm_rows_scatter(c->step, &c->pages, c->pending_cnt, c->stream),
+    if (c->tables.entry_cnt)
+        CUDA_TRY(c, tdm_rows_scatter(c->step, &c->pages, c->tables.entry_cnt, c->stream),
                  "the page tables");
-    c->pending_cnt = 0;
+    if (it && c->state && c->tables.stale_cnt)
+        CUDA_TRY(c, tdm_rows_state(c->step, c->state, c->tables.stale_cnt, c->stream),
+                 "the slots' parameters");
+    tdm_tables_sent(&c->tables, it != NULL);
+    c->step_sz = sz;
 }
 
-/* note_page keeps a new table entry for the next step; where many idle plans
-   or a hostile one fill the list, it goes out at once, when nothing else is on
-   the stream. */
-static void note_page(tdm_cuda_t *c, uint32_t at, uint32_t page) {
-    if (c->pending_cnt == CUDA_PAGE_MAX) {
-        CUDA_TRY(c, cudaStreamSynchronize(c->stream), "the page tables");
-        send(c, NULL);
-        CUDA_TRY(c, cudaStreamSynchronize(c->stream), "the page tables");
-    }
-    c->pending[c->pending_cnt++] = (tdm_step_page_t){.at = at, .page = page};
+/* send_entries: many idle plans, or a hostile one, fill the list of new table
+   entries; they go out at once, when nothing else is on the stream. */
+static void send_entries(void *ctx) {
+    tdm_cuda_t *c = (tdm_cuda_t *)ctx;
+    CUDA_TRY(c, cudaStreamSynchronize(c->stream), "the page tables");
+    send(c, NULL);
+    CUDA_TRY(c, cudaStreamSynchronize(c->stream), "the page tables");
 }
 
 static void op_apply(void *ctx, const tdm_plan_t *plan) {
     tdm_cuda_t *c = (tdm_cuda_t *)ctx;
-    for (uint32_t i = 0; i < plan->open_cnt; i++) c->page_cnt[plan->open[i].slot] = 0;
-    for (uint32_t i = 0; i < plan->grant_cnt; i++) {
-        const tdm_plan_grant_t *g = &plan->grant[i];
-        uint32_t at = g->slot * c->pages.table_stride + c->page_cnt[g->slot];
-        for (uint32_t k = 0; k < g->page_cnt; k++)
-            note_page(c, at + k, plan->page[g->page_off + k]);
-        c->page_cnt[g->slot] += g->page_cnt;
-    }
+    for (uint32_t i = 0; i < plan->open_cnt; i++)
+        c->sampling[plan->open[i].slot] = plan->open[i].sampling;
+    tdm_tables_apply(&c->tables, plan, send_entries, c);
 }
 
 /* plan_fresh plans a batch for tdm_pod_launch_fresh, where it is one. */
@@ -424,6 +431,7 @@ static void op_begin(void *ctx, tdm_engine_iter_t *it) {
     CUDA_TRY(c, tdm_pod_upload(c->pod, &c->plan, c->stream), "sending the attention plan");
     mark(c, TDM_STAGE_COPY);
     cuda_sent_t *sent = &c->sent[c->box];
+    sent->upload_sz = c->step_sz + c->plan.blob_sz;
     sent->queue_ns = tdm_clock_now_ns();
     if (c->stages[c->box].is_on) return;
     cudaGraphExec_t graph = tdm_cuda_graph(c, &sent->graph);
@@ -461,6 +469,7 @@ static tdm_status_t op_finish(void *ctx, const tdm_engine_iter_t *it, tdm_sample
     if (c->sent[it->turn].is_fresh) stats->slot_cnt = c->fresh_max;
     stats->graph = c->sent[it->turn].graph;
     stats->queue_ns = c->sent[it->turn].queue_ns;
+    stats->upload_bytes = c->sent[it->turn].upload_sz;
     stats->graph_cnt = c->graphs.cnt;
     stats->graph_bytes = c->graphs.sz;
     return TDM_OK;

@@ -52,6 +52,18 @@ static __global__ void scatter_kernel(const void *step, tdm_rows_pages_t pages) 
     if (i < h->page_cnt) pages.table[page[i].at] = page[i].page;
 }
 
+// A CTA a slot: its parameters word by word, to where the sampler reads them.
+static __global__ void state_kernel(const void *step, tdm_sampling_t *state) {
+    const tdm_step_head_t *h = head_of(step);
+    if (blockIdx.x >= h->state_cnt) return;
+    const tdm_step_state_t *from = reinterpret_cast<const tdm_step_state_t *>(
+                                       static_cast<const uint8_t *>(step) + h->state_off) +
+                                   blockIdx.x;
+    const uint32_t *word = reinterpret_cast<const uint32_t *>(&from->sampling);
+    uint32_t *to = reinterpret_cast<uint32_t *>(state + from->slot);
+    for (uint32_t i = threadIdx.x; i < sizeof *state / 4; i += blockDim.x) to[i] = word[i];
+}
+
 static __global__ void embed_kernel(const void *step, const uint2 *embed, uint32_t hidden,
                                     float4 *residual, tdm_rows_pages_t pages, uint64_t *start_ns) {
     // In this order: who comes next may read the page tables at once.
@@ -167,9 +179,9 @@ static __global__ void norm_wanted_kernel(const void *step, const float4 *residu
         for (uint32_t k = threadIdx.x; k < quads; k += blockDim.x) out[k] = uint2();
         return;
     }
-    const tdm_step_want_t *want =
-        reinterpret_cast<const tdm_step_want_t *>(static_cast<const uint8_t *>(step) + h->want_off);
-    uint64_t at = static_cast<uint64_t>(want[i].row) * quads;
+    const tdm_step_want_t *want = reinterpret_cast<const tdm_step_want_t *>(
+        static_cast<const uint8_t *>(step) + h->want_off + static_cast<uint64_t>(i) * h->want_sz);
+    uint64_t at = static_cast<uint64_t>(want->row) * quads;
     norm_row<false>(const_cast<float4 *>(residual) + at, sums, at, weight, hidden, eps, out);
 }
 
@@ -348,6 +360,12 @@ static __global__ void code_kernel(const __nv_bfloat16 *wide, uint32_t cols, uin
 int tdm_rows_scatter(const void *step, const tdm_rows_pages_t *pages, uint32_t page_cnt,
                      struct CUstream_st *stream) {
     scatter_kernel<<<(page_cnt + 255) / 256, 256, 0, stream>>>(step, *pages);
+    return cudaGetLastError();
+}
+
+int tdm_rows_state(const void *step, tdm_sampling_t *state, uint32_t state_cnt,
+                   struct CUstream_st *stream) {
+    state_kernel<<<state_cnt, 32, 0, stream>>>(step, state);
     return cudaGetLastError();
 }
 

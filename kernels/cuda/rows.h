@@ -30,6 +30,11 @@ typedef struct tdm_rows_pages {
 int tdm_rows_scatter(const void *step, const tdm_rows_pages_t *pages, uint32_t page_cnt,
                      struct CUstream_st *stream);
 
+/* tdm_rows_state enters the step's sampling parameters into state [seq_max];
+   state_cnt is the step's, at least 1. */
+int tdm_rows_state(const void *step, tdm_sampling_t *state, uint32_t state_cnt,
+                   struct CUstream_st *stream);
+
 /* tdm_rows_embed: residual[r] = embed[token of row r], and the token is
    noted by its page; the first kernel of an iteration, whose time on the
    device's clock becomes *start_ns.  embed [vocab][hidden] bf16, residual [rows][hidden]

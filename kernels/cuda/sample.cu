@@ -28,6 +28,7 @@ typedef struct place {
 // One row: what is asked, and the values that the draw sees.
 typedef struct row {
     const tdm_step_want_t *want;
+    const tdm_sampling_t *sampling;
     const float *logits;
     float *changed;
     float *weight;
@@ -160,11 +161,11 @@ static __device__ double log_total(const tdm_sample_args_t &a) {
 static __device__ int has_mask(const row_t &r) {
     const tdm_step_want_t *w = r.want;
     uint32_t out_cnt = w->pos > w->prompt_cnt ? w->pos - w->prompt_cnt : 0;
-    return out_cnt < w->sampling.min_tokens && w->sampling.stop_cnt > 0;
+    return out_cnt < r.sampling->min_tokens && r.sampling->stop_cnt > 0;
 }
 
 static __device__ int has_penalty(const row_t &r) {
-    const tdm_sampling_t *p = &r.want->sampling;
+    const tdm_sampling_t *p = r.sampling;
     return p->repetition_penalty != 1.0f || p->presence_penalty != 0.0f ||
            p->frequency_penalty != 0.0f;
 }
@@ -182,7 +183,7 @@ static __device__ uint32_t history_at(const tdm_sample_args_t &a, const tdm_step
 // counter change that token: each distinct one once.
 static __device__ void penalise(const tdm_sample_args_t &a, const row_t &r) {
     const tdm_step_want_t *w = r.want;
-    const tdm_sampling_t *p = &w->sampling;
+    const tdm_sampling_t *p = r.sampling;
     uint32_t *count = reinterpret_cast<uint32_t *>(r.weight);
     for (uint32_t i = threadIdx.x; i < r.vocab; i += THREADS) count[i] = 0;
     __syncthreads();
@@ -216,7 +217,7 @@ static __device__ void penalise(const tdm_sample_args_t &a, const row_t &r) {
 static __device__ void change(const tdm_sample_args_t &a, const row_t &r) {
     for (uint32_t i = threadIdx.x; i < r.vocab; i += THREADS) r.changed[i] = r.logits[i];
     __syncthreads();
-    const tdm_sampling_t *p = &r.want->sampling;
+    const tdm_sampling_t *p = r.sampling;
     if (has_mask(r) && threadIdx.x < p->stop_cnt) {
         uint32_t id = static_cast<uint32_t>(p->stop_id[threadIdx.x]);
         if (id < r.vocab) r.changed[id] = -INFINITY;
@@ -337,7 +338,7 @@ static __device__ place_t search(const row_t &r, const crowd_t &c, u64_t goal) {
 // --- the draw ----------------------------------------------------------------
 
 static __device__ void weigh(const row_t &r, const float *from, float top) {
-    float temperature = r.want->sampling.temperature;
+    float temperature = r.sampling->temperature;
     for (uint32_t i = threadIdx.x; i < r.vocab; i += THREADS) {
         float v = __fdiv_rn(__fsub_rn(from[i], top), temperature);
         r.changed[i] = v;
@@ -353,7 +354,7 @@ static __device__ u64_t past(double part, u64_t sum) {
 }
 
 static __device__ int32_t draw(const row_t &r, const float *from, float top) {
-    const tdm_sampling_t *p = &r.want->sampling;
+    const tdm_sampling_t *p = r.sampling;
     weigh(r, from, top);
     crowd_t all = {{0, 0xffffffffu}, 0.0f, 0};
     double u = tdm_rng_unit(tdm_rng_at(p->seed, r.want->pos));
@@ -403,11 +404,10 @@ static __device__ tdm_step_drawn_t sample_row(const tdm_sample_args_t &a, const 
         top = value_of(first.rising);
         if (!(top > -INFINITY)) return none;
     }
-    int is_greedy = r.want->sampling.temperature == 0.0f;
+    int is_greedy = r.sampling->temperature == 0.0f;
     int32_t token = is_greedy ? static_cast<int32_t>(first.id) : draw(r, from, top);
     double logprob = static_cast<double>(r.logits[token]) - static_cast<double>(raw_top) - log_sum;
-    tdm_step_drawn_t out = {token, stop_flag(&r.want->sampling, token), static_cast<float>(logprob),
-                            0};
+    tdm_step_drawn_t out = {token, stop_flag(r.sampling, token), static_cast<float>(logprob), 0};
     return out;
 }
 
@@ -417,8 +417,11 @@ static __global__ void __launch_bounds__(THREADS) sample_kernel(tdm_sample_args_
     if (blockIdx.x >= head->want_cnt) return;
     const uint8_t *base = static_cast<const uint8_t *>(a.step);
     uint64_t at = static_cast<uint64_t>(blockIdx.x) * a.vocab;
-    row_t r = {reinterpret_cast<const tdm_step_want_t *>(base + head->want_off) + blockIdx.x,
-               a.logits + at, a.changed + at, a.weight + at, a.vocab};
+    const tdm_step_want_t *want = reinterpret_cast<const tdm_step_want_t *>(
+        base + head->want_off + static_cast<uint64_t>(blockIdx.x) * head->want_sz);
+    row_t r = {want,          a.state ? a.state + want->slot : &want->sampling,
+               a.logits + at, a.changed + at,
+               a.weight + at, a.vocab};
     tdm_step_drawn_t out = sample_row(a, r);
     if (threadIdx.x != 0) return;
     a.drawn[blockIdx.x] = out;

@@ -42,7 +42,8 @@ typedef struct tdm_sample_args {
     const uint32_t *table;
     const int32_t *token; /* [page][TDM_KV_PAGE_TOKENS], as in rows.h */
     tdm_step_drawn_t *drawn;
-    int32_t *last; /* [slot] as in rows.h; NULL: not kept */
+    int32_t *last;               /* [slot] as in rows.h; NULL: not kept */
+    const tdm_sampling_t *state; /* [slot] as in rows.h; NULL: each want has its own */
     uint32_t table_stride;
     uint32_t vocab;
     uint32_t part_cnt; /* tdm_sample_rows fills it in */

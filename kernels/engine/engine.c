@@ -296,6 +296,7 @@ static void fill(tdm_result_t *r, const tdm_attn_stats_t *s) {
     memcpy(r->stage_ns, s->stage_ns, sizeof r->stage_ns);
     r->idle_ns = s->idle_ns;
     r->queue_ns = s->queue_ns;
+    r->upload_bytes = s->upload_bytes;
     r->graph_bytes = s->graph_bytes;
     r->graph_cnt = s->graph_cnt;
     r->graph = s->graph;

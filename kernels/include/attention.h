@@ -211,6 +211,7 @@ typedef struct tdm_attn_stats {
     uint64_t stage_ns[TDM_STAGE_CNT]; /* of an iteration that was timed */
     uint64_t idle_ns;                 /* of the device before it (appliance/abi/result.h) */
     int64_t queue_ns;                 /* the host's time to queue the iteration */
+    uint64_t upload_bytes;
     uint64_t graph_bytes;
     uint32_t graph_cnt;
     uint32_t graph; /* tdm_graph_use_t */

@@ -83,6 +83,7 @@ void tdm_sched_tile_count_result(tdm_sched_tile_t *t, const tdm_result_t *r) {
     tdm_gauge_set(b, TDM_METRIC_executor_sms, 0, r->sm_cnt);
     count_stages(b, r);
     count_graph(b, r);
+    tdm_count(b, TDM_METRIC_device_upload_bytes_total, 0, r->upload_bytes);
     uint64_t vcta = r->vcta_executed[TDM_KIND_PREFILL] + r->vcta_executed[TDM_KIND_DECODE];
     if (vcta > 0 && r->launch_cnt > 0 && r->slot_cnt > 0)
         tdm_observe(b, TDM_METRIC_vcta_waves, 0,

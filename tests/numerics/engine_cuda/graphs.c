@@ -4,7 +4,8 @@
    are captured of what comes again, keep to their bound, and serve.
    Method: random batchings on a backend without other graphs than those of
    decodes, and on one with, first missing, then captured, then replayed; small
-   models and Llama-3-8B's widths; a table so small that graphs give way. */
+   models and Llama-3-8B's widths; a table so small that graphs give way; the
+   same with sampling parameters that lie on the device. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,10 +55,13 @@ static void try_model(const char *name, const tdm_weights_t *w, tdm_backend_conf
     rig_stream_t *got = bench_alloc(STREAMS * sizeof *got);
     uint64_t hit[ROUNDS + 1] = {0}, miss = 0, put = 0, first_put;
     double most_ms = 0.0;
+    uint32_t is_resident = config.is_resident;
+    config.is_resident = 0;
     tdm_backend_t *b = open_cuda(w, &config);
     for (uint64_t seed = 0; seed < SEEDS; seed++)
         drive(b, &config, vocab, seed + 1, want + seed * STREAMS);
     tdm_backend_destroy(b);
+    config.is_resident = is_resident;
     config.graph_max = graph_max;
     config.graph_sz = UINT64_C(256) << 20;
     b = open_cuda(w, &config);
@@ -128,6 +132,8 @@ int part_graphs(void) {
     llama.shape.vocab = 8192;
     config.dummy_seed = TDM_DUMMY_SEED;
     try_model("Llama-3-8B's widths", &llama, config, 400);
+    config.is_resident = 1;
+    try_model("Llama-3-8B's widths, resident", &llama, config, 400);
     config.is_deterministic = 1;
     try_model("Llama-3-8B's widths, deterministic", &llama, config, 400);
     return bench_end("graphs");

@@ -34,6 +34,7 @@ static void world_make(uint32_t rows, uint32_t wants, uint32_t vocab, tdm_rng_t 
     w.head->row_cnt = rows;
     w.head->want_cnt = wants;
     w.head->want_off = sizeof *w.head;
+    w.head->want_sz = sizeof *w.want;
     w.head->row_off = w.head->want_off + wants * (uint32_t)sizeof *w.want;
     w.want = (tdm_step_want_t *)(void *)(w.step + w.head->want_off);
     w.row = (tdm_step_row_t *)(void *)(w.step + w.head->row_off);

@@ -77,7 +77,9 @@ static void run(const tdm_step_want_t *want, const float *logits, uint32_t vocab
     struct {
         tdm_step_head_t head;
         tdm_step_want_t want[ROWS];
-    } step = {.head = {.want_cnt = ROWS, .want_off = sizeof(tdm_step_head_t)}};
+    } step = {.head = {.want_cnt = ROWS,
+                       .want_off = sizeof(tdm_step_head_t),
+                       .want_sz = sizeof(tdm_step_want_t)}};
     memcpy(step.want, want, sizeof step.want);
     uint64_t sz = (uint64_t)ROWS * vocab * 4;
     tdm_sample_args_t a = {

@@ -79,6 +79,7 @@ static void fake_attention(void *ctx, const tdm_engine_iter_t *it, uint32_t laye
     stats->sm_clock_khz = 9;
     stats->queue_ns = 12;
     stats->graph_bytes = 13;
+    stats->upload_bytes = 15;
     stats->graph_cnt = 14;
     stats->graph = TDM_GRAPH_MISSED;
 }
@@ -433,6 +434,7 @@ static void the_result_carries_all_counters(void **state) {
     assert_int_equal(result->sm_clock_khz, 9);
     assert_int_equal(result->queue_ns, 12);
     assert_int_equal(result->graph_bytes, 13);
+    assert_int_equal(result->upload_bytes, 15);
     assert_int_equal(result->graph_cnt, 14);
     assert_int_equal(result->graph, TDM_GRAPH_MISSED);
     assert_int_equal(result->sm_cnt, 2);

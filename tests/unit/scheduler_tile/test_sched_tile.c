@@ -180,6 +180,7 @@ static int execute(void) {
         result[slot]->graph_cnt = 9;
         result[slot]->graph_bytes = 1000;
         result[slot]->queue_ns = 2500;
+        result[slot]->upload_bytes = 600;
         result[slot]->graph = plan[slot]->iteration == 3 ? TDM_GRAPH_MISSED : TDM_GRAPH_REPLAYED;
         if (plan[slot]->iteration == 4) result[slot]->graph = 77; /* nonsense of another process */
     }
@@ -428,6 +429,7 @@ static void the_block_tells_what_happened(void **state) {
                      s->iteration_cnt - 3);
     assert_int_equal(metric(TDM_METRIC_graph_iterations_total, TDM_LABEL_GRAPH_none), 0);
     assert_int_equal(metric(TDM_METRIC_graphs, 0), 9);
+    assert_int_equal(metric(TDM_METRIC_device_upload_bytes_total, 0), 600 * (s->iteration_cnt - 1));
     assert_int_equal(metric(TDM_METRIC_graph_bytes, 0), 1000);
     /* Half a wave each: the second bucket has them all. */
     assert_int_equal(metric(TDM_METRIC_vcta_waves, 0), 0);

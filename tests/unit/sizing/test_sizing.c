@@ -104,10 +104,13 @@ static void graphs_beyond_decode_are_asked_for(void **state) {
     tdm_sizing_spec(&config, &s, &spec);
     assert_int_equal(spec.config.graph_max, 0);
     assert_int_equal(spec.config.graph_sz, 0);
+    assert_int_equal(spec.config.is_resident, 0);
+    assert_int_equal(tdm_config_set(&config, "exec.resident=1", &err), TDM_OK);
     assert_int_equal(tdm_config_set(&config, "exec.graphs=all", &err), TDM_OK);
     assert_int_equal(tdm_config_set(&config, "exec.graph_max=77", &err), TDM_OK);
     assert_int_equal(tdm_config_set(&config, "exec.graph_mib=100", &err), TDM_OK);
     tdm_sizing_spec(&config, &s, &spec);
+    assert_int_equal(spec.config.is_resident, 1);
     assert_int_equal(spec.config.graph_max, 77);
     assert_int_equal(spec.config.graph_sz, UINT64_C(100) << 20);
 }
