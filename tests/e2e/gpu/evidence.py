@@ -102,6 +102,9 @@ def parts():
         Part("deep", 240, [num, "llama-ref", "{scratch}/deep", "32", "128256"],
              [num, "llama", "{scratch}/deep"]),
         *own[2:],
+        # What is off by default until this has shown it, beside `served`.
+        Part("served_all", 200, [*served, "--parts", "start,batch,hybrid,trace",
+                                 *settings("exec.graphs=all", "exec.resident=1", "exec.ahead=1")]),
         Part("speed_ahead", 100, [num, "speed", "llama-3-8b", "ahead"]),
         Part("speed_fixed", 120, [num, "speed", "llama-3-8b", "fixed"]),
         Part("layer", 150, [*py, f"{tests}/layer.py", num]),
