@@ -331,11 +331,13 @@ static void sched_config(tdm_house_t *h, tdm_sched_sizes_t *sizes, tdm_sched_liv
 static tdm_status_t sched_profile(tdm_house_t *h, tdm_sched_live_t *live, tdm_error_t *err) {
     const char *path = h->config->sched_profile;
     tdm_profile_set_t set = {0};
+    char of[sizeof set.model];
     if (path[0] == 0) return TDM_OK;
     h->profile = malloc(sizeof *h->profile);
     if (!h->profile) return tdm_error_set(err, TDM_ERR_NOMEM, "%s: no memory", path);
     const char *device = tdm_sizing_device(&h->sizing, &h->machine);
-    tdm_status_t st = tdm_profile_read(path, h->model_name, device[0] ? device : NULL, &set, err);
+    tdm_sizing_profile_name(h->config, &h->sizing, h->model_name, of, sizeof of);
+    tdm_status_t st = tdm_profile_read(path, of, device[0] ? device : NULL, &set, err);
     if (st == TDM_OK) st = tdm_profile_build(&set, &live->profile, h->profile, err);
     live->profile.table = h->profile;
     live->profile.is_measured = !set.is_model;

@@ -133,7 +133,8 @@ static tdm_status_t measure(const words_t *w, const tdm_model_t *model, tdm_prof
     };
     const char *name = w->config.model_name;
     (void)snprintf(set->device, sizeof set->device, "%s", tdm_sizing_device(&sizing, &machine));
-    (void)snprintf(set->model, sizeof set->model, "%s", name[0] ? name : tdm_model_name(model));
+    tdm_sizing_profile_name(&w->config, &sizing, name[0] ? name : tdm_model_name(model), set->model,
+                            sizeof set->model);
     tdm_executor_build(&x, w->version, set->build, sizeof set->build);
     set->power_w = w->power_w;
     st = tdm_measure_run(&ask, set, err);

@@ -189,6 +189,14 @@ const char *tdm_sizing_device(const tdm_sizing_t *sizing, const tdm_machine_t *m
     return sizing->backend == TDM_EXEC_BACKEND_CPU ? machine->cpu : machine->device.name;
 }
 
+void tdm_sizing_profile_name(const tdm_config_t *c, const tdm_sizing_t *sizing, const char *model,
+                             char *out, size_t sz) {
+    int is_fixed = c->exec_deterministic && sizing->backend == TDM_EXEC_BACKEND_CUDA;
+    (void)snprintf(out, sz, "%s%s%s%s", model, sizing->kv_dtype == TDM_KV_E4M3 ? ", fp8 pages" : "",
+                   c->exec_weight_dtype == TDM_WEIGHT_FP8 ? ", fp8 weights" : "",
+                   is_fixed ? ", deterministic" : "");
+}
+
 void tdm_sizing_spec(const tdm_config_t *c, const tdm_sizing_t *sizing, tdm_exec_spec_t *spec) {
     *spec = (tdm_exec_spec_t){
         .backend = sizing->backend,

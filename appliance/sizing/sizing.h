@@ -51,6 +51,12 @@ TDM_MUST_USE tdm_status_t tdm_sizing_make(const tdm_config_t *config, const tdm_
    the processor or the GPU. */
 const char *tdm_sizing_device(const tdm_sizing_t *sizing, const tdm_machine_t *machine);
 
+/* tdm_sizing_profile_name names what a latency profile is of, in sz bytes: the
+   model, and what of the settings makes other times of it (", fp8 pages",
+   ", fp8 weights", ", deterministic"); cut where it is longer. */
+void tdm_sizing_profile_name(const tdm_config_t *config, const tdm_sizing_t *sizing,
+                             const char *model, char *out, size_t sz);
+
 /* tdm_sizing_spec fills what the executor process is told. */
 void tdm_sizing_spec(const tdm_config_t *config, const tdm_sizing_t *sizing, tdm_exec_spec_t *spec);
 

@@ -126,8 +126,10 @@ static tdm_status_t take(tdm_cuda_t *c, tdm_error_t *err) {
     for (uint32_t i = 0; i < c->depth; i++) tdm_stages_open(&c->stages[i], c->shape.layer_cnt);
     tdm_cuda_carve(c);
     tdm_tables_init(&c->tables, c->pages.table_stride);
-    uint64_t table_sz = (uint64_t)c->config.seq_max * c->pages.table_stride * sizeof(uint32_t);
-    CUDA_TRY(c, cudaMemsetAsync(c->pages.table, 0, table_sz, c->stream), "clearing tables");
+    /* Tables are zero, and so are keys that a warm start holds uncomputed:
+       not what another process left there. */
+    CUDA_TRY(c, cudaMemsetAsync(c->memory, 0, c->budget.own, c->stream), "clearing memory");
+    CUDA_TRY(c, cudaStreamSynchronize(c->stream), "clearing memory");
     if (tdm_pod_create(&c->pod_config, &c->pod, &why) != 0)
         return tdm_error_set(err, TDM_ERR_NOMEM, "attention on the GPU: %s", why);
     /* The kernel of few decodes appends and reads bf16. */

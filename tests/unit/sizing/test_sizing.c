@@ -115,6 +115,29 @@ static void graphs_beyond_decode_are_asked_for(void **state) {
     assert_int_equal(spec.config.graph_sz, UINT64_C(100) << 20);
 }
 
+/* Times of other pages, weights or sums are no times of these. */
+static void a_profile_is_of_what_was_measured(void **state) {
+    (void)state;
+    tdm_sizing_t s;
+    tdm_error_t err = {0};
+    char name[96], cut[8];
+    assert_int_equal(make("cuda", &with_gpu, &s, &err), TDM_OK);
+    tdm_sizing_profile_name(&config, &s, "m", name, sizeof name);
+    assert_string_equal(name, "m");
+    assert_int_equal(tdm_config_set(&config, "exec.kv_dtype=fp8", &err), TDM_OK);
+    assert_int_equal(tdm_config_set(&config, "exec.deterministic=1", &err), TDM_OK);
+    assert_int_equal(tdm_sizing_make(&config, &llama, &with_gpu, &s, &err), TDM_OK);
+    tdm_sizing_profile_name(&config, &s, "m", name, sizeof name);
+    assert_string_equal(name, "m, fp8 pages, deterministic");
+    tdm_sizing_profile_name(&config, &s, "m", cut, sizeof cut);
+    assert_string_equal(cut, "m, fp8 ");
+    assert_int_equal(make("cpu", &with_gpu, &s, &err), TDM_OK);
+    assert_int_equal(tdm_config_set(&config, "exec.weight_dtype=fp8", &err), TDM_OK);
+    assert_int_equal(tdm_config_set(&config, "exec.deterministic=1", &err), TDM_OK);
+    tdm_sizing_profile_name(&config, &s, "m", name, sizeof name);
+    assert_string_equal(name, "m, fp8 weights"); /* the CPU's bits are the same anyhow */
+}
+
 static void a_gpu_that_is_missing_is_named(void **state) {
     (void)state;
     tdm_sizing_t s;
@@ -204,6 +227,7 @@ int main(void) {
         cmocka_unit_test(the_sandbox_is_on_unless_the_driver_is_in_it),
         cmocka_unit_test(ahead_asks_for_two_plans_in_flight),
         cmocka_unit_test(graphs_beyond_decode_are_asked_for),
+        cmocka_unit_test(a_profile_is_of_what_was_measured),
         cmocka_unit_test(a_gpu_that_is_missing_is_named),
         cmocka_unit_test(a_gpus_pool_is_what_the_weights_leave),
         cmocka_unit_test(fp8_pages_hold_twice_the_tokens),
