@@ -64,11 +64,25 @@ static const struct {
       .rope_factor = 1}},
 };
 
+/* context_of reads what stands behind the @; 0: it is no context. */
+static uint32_t context_of(const char *s) {
+    uint32_t n = 0, digits = 0;
+    for (; s[digits] >= '0' && s[digits] <= '9' && digits < 7; digits++)
+        n = n * 10 + (uint32_t)(s[digits] - '0');
+    return s[digits] == 0 && n <= TDM_CONTEXT_MAX ? n : 0;
+}
+
 tdm_status_t tdm_dummy_shape(const char *name, tdm_shape_t *shape, tdm_error_t *err) {
+    size_t len = strcspn(name, "@");
     for (uint32_t i = 0; i < TDM_COUNT_OF(known); i++) {
-        if (strcmp(known[i].name, name) != 0) continue;
+        if (strlen(known[i].name) != len || memcmp(known[i].name, name, len) != 0) continue;
         *shape = known[i].shape;
-        return TDM_OK;
+        if (name[len] == 0) return TDM_OK;
+        shape->context = context_of(name + len + 1);
+        if (shape->context) return TDM_OK;
+        return tdm_error_set(err, TDM_ERR_INVAL,
+                             "model: '%.40s': a context is a number from 1 to %u", name,
+                             TDM_CONTEXT_MAX);
     }
     return tdm_error_set(err, TDM_ERR_NOT_FOUND,
                          "model: no dummy '%.40s'; there are %s, %s, %s and %s", name,

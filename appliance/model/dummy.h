@@ -29,7 +29,10 @@ TDM_BEGIN_DECLS
 #define TDM_DUMMY_START 258 /* <|im_start|> */
 #define TDM_DUMMY_END   259 /* <|im_end|> */
 
-/* tdm_dummy_shape: NOT_FOUND, listing the names, for an unknown one. */
+/* tdm_dummy_shape: a name, and after an @ the context if another is wanted, 1
+   to TDM_CONTEXT_MAX tokens ("llama-3-8b@131072"): random weights know no
+   length, and long traces want one.  NOT_FOUND, listing the names, for an
+   unknown one; INVAL for a context that is none. */
 TDM_MUST_USE tdm_status_t tdm_dummy_shape(const char *name, tdm_shape_t *shape, tdm_error_t *err);
 
 /* tdm_dummy_fill draws *w for shape; the same seed gives the same bits on

@@ -106,6 +106,13 @@ def parts():
         Part("served_all", 200, [*served, "--parts", "start,batch,hybrid,trace",
                                  *settings("exec.graphs=all", "exec.resident=1", "exec.ahead=1")]),
         Part("speed_ahead", 100, [num, "speed", "llama-3-8b", "ahead"]),
+        # KV pages for what weights and work leave of 139 GiB.
+        *(Part(f"profile_{name}", 290, [
+            f"{b}/bin/tandemctl", "profile", "--out", "{out}/" + name, "--budget", "240",
+            "--set", f"model.path=dummy:{name}@131072", "--set", "exec.backend=cuda", "--set", f"exec.kv_pages={pages}",
+            "--set", "exec.huge_plans=0", "--set", "api.context=131072", "--set", "sched.sequences=255",
+            "--set", "sched.prefill_tokens=2048"])
+          for name, pages in (("llama-3-8b", 13000), ("llama-2-7b", 3200), ("yi-6b", 26000))),
         Part("speed_fixed", 120, [num, "speed", "llama-3-8b", "fixed"]),
         Part("layer", 150, [*py, f"{tests}/layer.py", num]),
     ]

@@ -42,6 +42,32 @@ static void known_dummies_have_their_published_shapes(void **state) {
     }
 }
 
+static void a_dummy_has_the_context_that_is_asked(void **state) {
+    (void)state;
+    static const char *const wrong[] = {"tiny@",           "tiny@0",   "tiny@131073",
+                                        "tiny@-1",         "tiny@4k",  "tiny@ 1",
+                                        "tiny@4294967297", "tiny@1@1", "tiny@0x10"};
+    tdm_shape_t plain, s;
+    tdm_error_t err = {0};
+    assert_int_equal(tdm_dummy_shape("tiny", &plain, &err), TDM_OK);
+    for (uint32_t context = 1; context <= TDM_CONTEXT_MAX; context = context * 3 + 1) {
+        char name[32];
+        (void)snprintf(name, sizeof name, "tiny@%u", context);
+        assert_int_equal(tdm_dummy_shape(name, &s, &err), TDM_OK);
+        assert_int_equal(s.context, context);
+        s.context = plain.context;
+        assert_memory_equal(&s, &plain, sizeof s);
+    }
+    assert_int_equal(tdm_dummy_shape("tiny@131072", &s, &err), TDM_OK);
+    assert_int_equal(s.context, 131072);
+    for (size_t i = 0; i < TDM_COUNT_OF(wrong); i++) {
+        assert_int_equal(tdm_dummy_shape(wrong[i], &s, &err), TDM_ERR_INVAL);
+        assert_non_null(strstr(err.text, wrong[i]));
+    }
+    assert_int_equal(tdm_dummy_shape("tin@1", &s, &err), TDM_ERR_NOT_FOUND);
+    assert_int_equal(tdm_dummy_shape("@1", &s, &err), TDM_ERR_NOT_FOUND);
+}
+
 static void shape_alone_takes_no_memory_for_weights(void **state) {
     (void)state;
     tdm_model_options_t o = {.flags = TDM_MODEL_SHAPE_ONLY};
@@ -240,6 +266,7 @@ static void tiny_speaks_printable_text_that_varies(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(known_dummies_have_their_published_shapes),
+        cmocka_unit_test(a_dummy_has_the_context_that_is_asked),
         cmocka_unit_test(shape_alone_takes_no_memory_for_weights),
         cmocka_unit_test(wrong_specs_are_refused_by_name),
         cmocka_unit_test(the_same_seed_gives_the_same_bits),
