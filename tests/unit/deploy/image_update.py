@@ -16,6 +16,7 @@ esac"""
 SYSTEMCTL = """case "$1" in
 show) case "$4" in *device) echo "$PLUGGED" ;; *) echo 50000000 ;; esac ;;
 reboot) echo reboot >>"$HERE/calls" ;;
+is-failed) [ -n "${FAILED:-}" ] ;;
 esac"""
 TANDEMCTL = """case "$1" in
 drain) echo drain >>"$HERE/calls"; case "$3" in *older*) echo allowed >>"$HERE/calls" ;; esac ;;
@@ -55,10 +56,10 @@ def case(script, name, want_rc, want_said, want_calls, bundle="2.0", plugged=900
         assert calls == want_calls, (name, calls)
 
 
-def proof(script, name, newest, want):
-    """A slot of version 1.0 that gives tokens: what is kept as the newest afterwards."""
+def proof(script, name, newest, want, failed=""):
+    """A slot of version 1.0 that gives tokens: what is kept as the newest afterwards.  failed: its first boot did."""
     with tempfile.TemporaryDirectory() as here:
-        for program, text in (("rauc", RAUC), ("curl", "echo '{\"usage\": {\"completion_tokens\": 8}}'")):
+        for program, text in (("rauc", RAUC), ("systemctl", SYSTEMCTL), ("curl", "echo '{\"usage\": {\"completion_tokens\": 8}}'")):
             with open(os.path.join(here, program), "w", encoding="ascii") as f:
                 f.write("#!/bin/sh\n" + text + "\n")
             os.chmod(os.path.join(here, program), 0o755)
@@ -67,9 +68,10 @@ def proof(script, name, newest, want):
                 with open(os.path.join(here, file), "w", encoding="ascii") as f:
                     f.write(text)
         env = {"PATH": here + ":" + os.environ["PATH"], "HERE": here, "TANDEM_RELEASE": os.path.join(here, "os-release"),
-               "TANDEM_NEWEST": os.path.join(here, "newest")}
-        r = subprocess.run([script], capture_output=True, text=True, check=False, env=env, timeout=30)
-        assert r.returncode == 0 and "gave 8 tokens and is good" in r.stdout, (name, r)
+               "TANDEM_NEWEST": os.path.join(here, "newest"), "FAILED": failed, "TANDEM_GOOD_SECONDS": "2" if failed else "30"}
+        r = subprocess.run([script], capture_output=True, text=True, check=False, env=env, timeout=40)
+        said = "is not what appliance.json says" if failed else "gave 8 tokens and is good"
+        assert r.returncode == (1 if failed else 0) and said in r.stdout, (name, r)
         with open(os.path.join(here, "newest"), encoding="ascii") as f:
             kept = f.read()
         assert kept == want, (name, kept)
@@ -102,7 +104,8 @@ def main():
     proof(good, "newer than before", "0.9\n", "1.0\n")
     proof(good, "after a step back", "1.1\n", "1.1\n")
     proof(good, "after a torn write", "", "1.0\n")
-    print("update: 16 cases, proof: 4")
+    proof(good, "of a machine that is not configured", "0.9\n", "0.9\n", failed="yes")
+    print("update: 16 cases, proof: 5")
 
 
 if __name__ == "__main__":
