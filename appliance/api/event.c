@@ -78,7 +78,7 @@ static void on_token(tdm_api_tile_t *t, tdm_slot_t *s, const tdm_event_t *e) {
         return;
     }
     if (s->cut_cnt != TDM_NONE) {
-        discard(t, TDM_LABEL_DISCARD_stop_string);
+        discard(t, TDM_LABEL_DISCARD_stop);
         return;
     }
     s->ids[s->request.prompt_cnt + s->out_cnt++] = e->token;

@@ -65,7 +65,7 @@ static uint32_t next_text(tdm_api_tile_t *t, tdm_slot_t *s) {
     uint32_t sz = is_hidden ? 0 : tdm_text_push(&s->text, id, t->piece, &is_hit);
     if (is_hit && s->cut_cnt == TDM_NONE) {
         s->cut_cnt = s->read_cnt;
-        tdm_count(t->wires.block, TDM_METRIC_tokens_discarded_total, TDM_LABEL_DISCARD_stop_string,
+        tdm_count(t->wires.block, TDM_METRIC_tokens_discarded_total, TDM_LABEL_DISCARD_stop,
                   s->out_cnt - s->cut_cnt);
         tdm_slot_control(t, s, TDM_CONTROL_STOP_HIT);
     }

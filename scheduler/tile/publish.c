@@ -161,7 +161,7 @@ static void publish_reasons(tdm_block_t *b, const tdm_sched_stats_t *s) {
 static void publish_discards(tdm_block_t *b, const tdm_sched_stats_t *s) {
     uint64_t stop = s->discard_of[TDM_FINISH_STOP];
     uint64_t cancelled = s->discard_of[TDM_FINISH_CANCELLED];
-    tdm_count_to(b, TDM_METRIC_tokens_discarded_total, TDM_LABEL_DISCARD_stop_string, stop);
+    tdm_count_to(b, TDM_METRIC_tokens_discarded_total, TDM_LABEL_DISCARD_stop, stop);
     tdm_count_to(b, TDM_METRIC_tokens_discarded_total, TDM_LABEL_DISCARD_cancelled, cancelled);
     tdm_count_to(b, TDM_METRIC_tokens_discarded_total, TDM_LABEL_DISCARD_stale,
                  s->discard_tokens - stop - cancelled);

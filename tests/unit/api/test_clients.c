@@ -123,8 +123,7 @@ static void lengths_agree_after_stop_trimming(void **state) {
     assert_non_null(strstr(e->text, "\"text\":\"ab\""));
     assert_non_null(strstr(e->text, "\"token_ids\":[97,98,83,84]"));
     assert_non_null(strstr(e->text, "\"completion_tokens\":4"));
-    assert_int_equal(
-        rig_count(&r, TDM_METRIC_tokens_discarded_total, TDM_LABEL_DISCARD_stop_string), 2);
+    assert_int_equal(rig_count(&r, TDM_METRIC_tokens_discarded_total, TDM_LABEL_DISCARD_stop), 2);
     rig_stop(&r);
 }
 

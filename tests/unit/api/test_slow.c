@@ -146,8 +146,8 @@ static void a_stop_string_is_a_control_word_at_once(void **state) {
         assert_null(strstr(e->text, "User"));
         assert_null(strstr(e->text, "more"));
         assert_non_null(strstr(e->text, "\"finish_reason\":\"stop\""));
-        assert_int_equal(
-            rig_count(&r, TDM_METRIC_tokens_discarded_total, TDM_LABEL_DISCARD_stop_string), 5);
+        assert_int_equal(rig_count(&r, TDM_METRIC_tokens_discarded_total, TDM_LABEL_DISCARD_stop),
+                         5);
         assert_int_equal(e->token_cnt, 8);
         rig_stop(&r);
     }
