@@ -269,7 +269,7 @@ class Rude:
 
     def vanish(self):
         while not self.stop.is_set():
-            peer = self.h3_load(4, 0, 120)
+            peer = self.h3_load(1000000, 0, 120)  # asks on, so that it is in the midst of answers
             self.stop.wait(self.rng.uniform(0.1, 0.8))
             peer.send_signal(signal.SIGSTOP)
             self.stop.wait(2)
@@ -303,7 +303,8 @@ class Rude:
         said = dict(zip(*[iter(self.h3.communicate(timeout=60)[0].split())] * 2))
         for t in self.threads:
             t.join()
-        assert self.left and self.mute and self.silent and int(said["cancelled"]) > 0, said
+        assert self.left and self.mute and self.silent and int(said["cancelled"]) > 0, (
+            self.left, self.mute, self.silent, said)
         assert said["lost"] == "0", said
         return {"left": self.left, "mute": self.mute, "h3_silent": self.silent,
                 "h3_cancelled": int(said["cancelled"]), "h3_done": int(said["done"])}
