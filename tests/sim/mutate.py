@@ -19,6 +19,8 @@ import sys
 import tempfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, os.path.join(ROOT, "tests"))
+from planted import planted  # noqa: E402
 
 MUTANTS = [
     ("page leak: a retired slot keeps one", "kv.c",
@@ -162,18 +164,11 @@ def scheduler_sources(tree):
 def mutate(tree, out, base, mutant, args):
     name, file, old, new = mutant
     path = os.path.join(tree, "scheduler", file)
-    with open(path, encoding="utf-8") as f:
-        text = f.read()
-    if text.count(old) != 1:
-        sys.exit(f"mutate: \"{name}\": its text occurs {text.count(old)} times in {file}")
-    with open(path, "w", encoding="utf-8") as f:
-        f.write(text.replace(old, new))
     sources = scheduler_sources(tree) if file.endswith(".h") else [path]
-    changed = compile_all(tree, out, sources)
     exe = os.path.join(out, "mutant")
+    with planted(path, name, old, new):
+        changed = compile_all(tree, out, sources)
     link(changed + [o for o in base if o not in changed], exe)
-    with open(path, "w", encoding="utf-8") as f:
-        f.write(text)
     caught = is_caught(exe, args)
     compile_all(tree, out, sources)
     return caught

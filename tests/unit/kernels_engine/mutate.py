@@ -16,6 +16,7 @@ import tempfile
 ROOT = os.path.realpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../.."))
 sys.path.insert(0, os.path.join(ROOT, "tests", "sim"))
 from mutate import compile_all, link, run  # noqa: E402
+from planted import planted  # noqa: E402
 
 MUTANTS = [
     ("a decode runs on what the history held before", "engine.c",
@@ -77,18 +78,11 @@ def main():
             sys.exit("mutate: the unchanged engine fails")
         for name, file, old, new in MUTANTS:
             path = os.path.join(tree, "kernels/engine", file)
-            with open(path, encoding="utf-8") as f:
-                text = f.read()
-            if text.count(old) != 1:
-                sys.exit(f"mutate: \"{name}\": its text occurs {text.count(old)} times in {file}")
-            with open(path, "w", encoding="utf-8") as f:
-                f.write(text.replace(old, new))
-            compile_all(tree, out, [path])
-            hit = is_caught(tree, out, objects)
+            with planted(path, name, old, new):
+                compile_all(tree, out, [path])
+                hit = is_caught(tree, out, objects)
             missed += not hit
             print(f"{'caught' if hit else 'MISSED'}  {file:14} {name}", flush=True)
-            with open(path, "w", encoding="utf-8") as f:
-                f.write(text)
             compile_all(tree, out, [path])
     print(f"{len(MUTANTS) - missed} of {len(MUTANTS)} caught")
     return 1 if missed else 0
