@@ -60,7 +60,7 @@ void tdm_trial_close(tdm_trial_t *t);
 /* tdm_trial_judge gives the largest error of out and lse in parts of what is
    allowed: an output may be off by the type's step of the largest |V| and
    1e-3, an lse by 1e-3.  Of a fresh trial the pools must be kv_want to the
-   bit: anything else is an infinite error. */
+   bit, but for the sign of a zero: anything else is an infinite error. */
 float tdm_trial_judge(tdm_trial_t *t, float scale);
 
 TDM_END_DECLS

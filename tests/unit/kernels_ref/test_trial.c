@@ -60,7 +60,7 @@ static double elem(const void *from, uint64_t i, uint32_t dtype) {
 
 /* A double to the nearest bf16 or half, for results of any ordinary size. */
 static uint16_t rounded(double v, uint32_t dtype) {
-    if (v == 0.0) return 0;
+    if (v == 0.0) return signbit(v) ? 0x8000u : 0u; /* a zero keeps its sign, as in a device */
     int exponent, bits = dtype == TDM_POD_BF16 ? 8 : 11, bias = dtype == TDM_POD_BF16 ? 127 : 15;
     double m = frexp(fabs(v), &exponent);             /* m in [1/2, 1) */
     uint32_t q = (uint32_t)nearbyint(ldexp(m, bits)); /* with the leading one */
