@@ -11,7 +11,6 @@
 #include "appliance/base/log.h"
 #include "appliance/base/size.h"
 #include "kernels/cuda/cuda_private.h"
-#include "kernels/cuda/narrow.h"
 #include "kernels/cuda/peek.h"
 #include "kernels/cuda/probe.h"
 #include "kernels/device/describe.h"
@@ -135,8 +134,7 @@ static tdm_status_t take(tdm_cuda_t *c, tdm_error_t *err) {
     /* The kernel of few decodes appends and reads bf16. */
     int is_fresh = !c->config.is_deterministic && c->config.kv_dtype == TDM_KV_BF16;
     c->fresh_max = is_fresh ? tdm_pod_fresh_max(c->pod) : 0;
-    uint32_t ring_sz = c->config.ring_sz ? c->config.ring_sz : TDM_NARROW_RING_ALONE;
-    tdm_status_t st = tdm_gemm_open(c->workspace, c->part, ring_sz, &c->gemm, err);
+    tdm_status_t st = tdm_gemm_open(c->workspace, c->part, &c->gemm, err);
     if (st == TDM_OK && c->config.is_deterministic) st = fix(c, err);
     if (st == TDM_OK) st = tdm_cuda_recall(c, err);
     return st == TDM_OK ? make_engine(c, err) : st;

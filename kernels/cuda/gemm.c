@@ -34,7 +34,6 @@ struct tdm_gemm {
     float *part;  /* partial sums; NULL: no narrow products */
     void *encode; /* of tdm_narrow_open; NULL: likewise */
     uint32_t sm_cnt;
-    uint32_t ring_sz;     /* of narrow products */
     uint32_t is_fixed;    /* tdm_gemm_fix */
     tdm_choice_t *before; /* of an earlier life; NULL: none */
     uint32_t before_cnt;
@@ -71,14 +70,12 @@ static cublasStatus_t open_all(tdm_gemm_t *g) {
     return e;
 }
 
-tdm_status_t tdm_gemm_open(void *workspace, float *part, uint32_t ring_sz, tdm_gemm_t **out,
-                           tdm_error_t *err) {
+tdm_status_t tdm_gemm_open(void *workspace, float *part, tdm_gemm_t **out, tdm_error_t *err) {
     *out = NULL;
     tdm_gemm_t *g = calloc(1, sizeof *g);
     if (!g) return tdm_error_set(err, TDM_ERR_NOMEM, "the table of matrix products");
     g->workspace = workspace;
     g->part = part;
-    g->ring_sz = ring_sz;
     /* On a device without it cuBLASLt and the skinny kernel do. */
     if (part && tdm_narrow_open(&g->encode, &g->sm_cnt) != 0) g->encode = NULL;
     (void)cudaGetLastError();
@@ -189,7 +186,7 @@ static int recall(tdm_gemm_t *g, kept_t *k) {
     then.way = c->way;
     then.is_timed = c->is_timed != 0;
     if (!is_taken(g, &then)) return 0;
-    if (then.way == WAY_NARROW) then.cut = tdm_narrow_cut(&then.shape, g->sm_cnt, g->ring_sz);
+    if (then.way == WAY_NARROW) then.cut = tdm_narrow_cut(&then.shape, g->sm_cnt);
     *k = then;
     g->recalled_cnt++;
     return 1;
@@ -208,7 +205,7 @@ static cublasStatus_t keep(tdm_gemm_t *g, const tdm_gemm_shape_t *shape, kept_t 
         if (!tdm_narrow_takes(shape)) return CUBLAS_STATUS_NOT_SUPPORTED;
         k->way = WAY_NARROW;
         k->is_timed = 1; /* there is no choice */
-        k->cut = tdm_narrow_cut_fixed(shape, g->sm_cnt, g->ring_sz);
+        k->cut = tdm_narrow_cut_fixed(shape, g->sm_cnt);
         g->kept_cnt++;
         *out = k;
         return CUBLAS_STATUS_SUCCESS;
@@ -377,7 +374,7 @@ int tdm_gemm_time(tdm_gemm_t *g, const tdm_gemm_shape_t *shape, const void *x, c
            shapes none of cuBLASLt's was faster by 15 %, and choosing all
            products took 1.6 s of each start. */
         k->way = WAY_NARROW;
-        k->cut = tdm_narrow_cut(shape, g->sm_cnt, g->ring_sz);
+        k->cut = tdm_narrow_cut(shape, g->sm_cnt);
         k->is_timed = 1;
         return 0;
     }

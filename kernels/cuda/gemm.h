@@ -44,10 +44,9 @@ uint32_t tdm_gemm_rows(uint32_t rows);
 /* tdm_gemm_open: workspace is TDM_GEMM_WORKSPACE bytes of device memory,
    part room for TDM_NARROW_SPLIT_MAX results of up to TDM_NARROW_ROWS_MAX
    rows (narrow.h) of the widest shape that may be split, or NULL
-   (nothing is); both the caller's; ring_sz is narrow.h's.  UNSUPPORTED where
-   cuBLASLt is missing. */
-TDM_MUST_USE tdm_status_t tdm_gemm_open(void *workspace, float *part, uint32_t ring_sz,
-                                        tdm_gemm_t **out, tdm_error_t *err);
+   (nothing is); both the caller's.  UNSUPPORTED where cuBLASLt is missing. */
+TDM_MUST_USE tdm_status_t tdm_gemm_open(void *workspace, float *part, tdm_gemm_t **out,
+                                        tdm_error_t *err);
 
 /* tdm_gemm_fix, before any shape is kept: all products by the narrow kernel
    under its fixed cut, so that a row's bits depend on the row and the weights

@@ -21,6 +21,11 @@
 #define WARP_FETCH 8u
 #define BLOCK      128u
 #define BLOCK_SZ   (BLOCK * 128u)
+#define STAGE_MAX  12
+
+// Shared memory of a CTA: what 4 stages of the largest tile take.  The rest
+// of an SM is for the small kernels in front and behind, which wait there.
+#define SMEM_SZ (192u * 1024u)
 
 typedef struct narrow_args {
     void *y;
@@ -30,7 +35,6 @@ typedef struct narrow_args {
     uint32_t split_cnt;
     uint32_t row_tile_cnt;
     uint32_t unit_cnt; // tiles x splits x tiles of x
-    uint32_t stage_cnt;
 } narrow_args_t;
 
 // A unit's weight rows, its steps of `in` and its rows of x.  Units of the same
@@ -59,6 +63,9 @@ template <uint32_t ROWS, uint32_t BLOCKS, bool IS_PAIR> struct narrow {
     static constexpr uint32_t X_ROWS = ROWS;
     static constexpr uint32_t W_SZ = BLOCKS * BLOCK_SZ;
     static constexpr uint32_t STAGE_SZ = W_SZ + ROWS * 128;
+    static constexpr uint32_t FIT = SMEM_SZ / STAGE_SZ;
+    static constexpr uint32_t STAGES = FIT < STAGE_MAX ? FIT : STAGE_MAX;
+    static constexpr uint32_t SUMS = ROWS / 2; // of a thread and block
 
     // The first weight row of a tile's block.
     static __device__ __forceinline__ uint32_t row_of(const narrow_args_t &a, uint32_t tile,
@@ -111,7 +118,7 @@ static __device__ __forceinline__ void fetch_all(const narrow_args_t &a, const C
                                                  uint32_t empty) {
     fetcher<TR> f(a);
     uint32_t early = 0;
-    for (; early < a.stage_cnt && f.is_left(); early++, f.next()) {
+    for (; early < TR::STAGES && f.is_left(); early++, f.next()) {
         f.fetch_w(w, smem + early * TR::STAGE_SZ, full + early * 8);
     }
     wait_for_before();
@@ -125,7 +132,7 @@ static __device__ __forceinline__ void fetch_all(const narrow_args_t &a, const C
         ptx_mbarrier_wait(empty + s * 8, parity);
         f.fetch_w(w, smem + s * TR::STAGE_SZ, full + s * 8);
         f.fetch_x(x, smem + s * TR::STAGE_SZ, full + s * 8);
-        if (++s == a.stage_cnt) {
+        if (++s == TR::STAGES) {
             s = 0;
             parity ^= 1;
         }
@@ -200,7 +207,7 @@ static __device__ __forceinline__ void compute_all(const narrow_args_t &a, uint3
             ptx_wgmma_wait<1>();
             if (last != ~0u && threadIdx.x % 32 == 0) ptx_mbarrier_arrive(empty + last * 8);
             last = s;
-            if (++s == a.stage_cnt) {
+            if (++s == TR::STAGES) {
                 s = 0;
                 parity ^= 1;
             }
@@ -219,13 +226,13 @@ static __global__ void __launch_bounds__(THREADS, 1)
                   const narrow_args_t a) {
     using TR = narrow<ROWS, BLOCKS, IS_PAIR>;
     extern __shared__ __align__(1024) uint8_t narrow_smem[];
-    __shared__ __align__(8) uint64_t bar[2 * TDM_NARROW_STAGE_MAX];
+    __shared__ __align__(8) uint64_t bar[2 * STAGE_MAX];
     const uint32_t smem = ptx_smem_addr(narrow_smem);
     const uint32_t full = ptx_smem_addr(bar);
-    const uint32_t empty = full + TDM_NARROW_STAGE_MAX * 8;
+    const uint32_t empty = full + STAGE_MAX * 8;
     let_next_in();
     if (threadIdx.x == 0) {
-        for (uint32_t s = 0; s < a.stage_cnt; s++) {
+        for (uint32_t s = 0; s < TR::STAGES; s++) {
             ptx_mbarrier_init(full + s * 8, 1);
             ptx_mbarrier_init(empty + s * 8, WARP_FETCH); // each computing warp once
         }
@@ -277,7 +284,7 @@ int tdm_narrow_open(void **encode_out, uint32_t *sm_cnt_out) {
     for (int r = 0; r < ROW_KIND; r++) {
         for (int k = 0; k < KINDS && e == cudaSuccess; k++) {
             e = cudaFuncSetAttribute(kernel_of[r][k], cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                     TDM_NARROW_RING_ALONE);
+                                     SMEM_SZ);
         }
     }
     if (e == cudaSuccess && (found != cudaDriverEntryPointSuccess || !*encode_out)) {
@@ -306,10 +313,7 @@ int tdm_narrow_run(void *encode_fn, const tdm_gemm_shape_t *s, const tdm_narrow_
     CUtensorMap w_map;
     CUtensorMap x_map;
     const int is_pair = s->y_type == TDM_GEMM_BF16;
-    const uint32_t ring_sz = cut->stage_cnt * tdm_narrow_stage_sz(cut);
-    if (!tdm_narrow_takes(s) || cut->grid == 0 || cut->stage_cnt > TDM_NARROW_STAGE_MAX) {
-        return cudaErrorInvalidValue;
-    }
+    if (!tdm_narrow_takes(s) || cut->grid == 0) return cudaErrorInvalidValue;
     int row_kind = 0;
     while (8u << row_kind < cut->row_cnt) row_kind++;
     int e = encode(encode_fn, w, s->out, s->in, BLOCK, CU_TENSOR_MAP_L2_PROMOTION_L2_128B, &w_map);
@@ -324,8 +328,7 @@ int tdm_narrow_run(void *encode_fn, const tdm_gemm_shape_t *s, const tdm_narrow_
                        (s->in + TDM_NARROW_K - 1) / TDM_NARROW_K,
                        cut->split_cnt,
                        cut->row_tile_cnt,
-                       cut->tile_cnt * cut->split_cnt * cut->row_tile_cnt,
-                       cut->stage_cnt};
+                       cut->tile_cnt * cut->split_cnt * cut->row_tile_cnt};
     narrow_t *kernel = kernel_of[row_kind][is_pair ? 2 : cut->block_cnt - 1];
-    return launch_early_smem(kernel, cut->grid, THREADS, ring_sz, stream, w_map, x_map, a);
+    return launch_early_smem(kernel, cut->grid, THREADS, SMEM_SZ, stream, w_map, x_map, a);
 }

@@ -10,11 +10,8 @@
    A CTA makes a tile of 128 or 256 weight rows over a range of `in`.  Its
    ring begins to fill with weights, which nobody writes, before the kernel
    in front is done: beside a norm or a rotation the memory keeps working.
-   A ring of nearly all shared memory has no other product beside it: its
-   CTAs come in as those of the product before leave.  With rings of half an
-   SM two products meet, or one and a decode of few rows, and the second's
-   weights set out while the first still computes.  Rows of more than
-   TDM_NARROW_MEET_ROWS have no room for that.
+   It takes nearly all of an SM's shared memory: two of half the size, which meet
+   there, are slower (tests/perf/results/engine_cuda.md, step 9).
 
    Where the tiles are too few for the SMs `in` is cut, and the float32
    partial sums stay apart, [split][rows][out]: the kernel that reads them
@@ -32,13 +29,7 @@ TDM_BEGIN_DECLS
 
 #define TDM_NARROW_ROWS_MAX  128u
 #define TDM_NARROW_SPLIT_MAX 8u
-#define TDM_NARROW_STAGE_MAX 12u
 #define TDM_NARROW_K         64u /* columns of a stage */
-#define TDM_NARROW_MEET_ROWS 32u
-
-/* Shared memory of a CTA's ring, bytes. */
-#define TDM_NARROW_RING_ALONE (192u << 10)
-#define TDM_NARROW_RING_MEET  (108u << 10) /* two, the CTA's own 1 KiB each, and a norm */
 
 /* How a product is dealt to the CTAs. */
 typedef struct tdm_narrow_cut {
@@ -48,7 +39,6 @@ typedef struct tdm_narrow_cut {
     uint32_t tile_cnt;
     uint32_t split_cnt; /* ranges of `in` */
     uint32_t grid;      /* CTAs; each makes every grid-th unit of tile, range and tile of x */
-    uint32_t stage_cnt; /* of the ring, in [2, TDM_NARROW_STAGE_MAX]; no result depends on it */
 } tdm_narrow_cut_t;
 
 /* tdm_narrow_takes: is the shape one for this kernel?  `in` a multiple of
@@ -57,16 +47,12 @@ int tdm_narrow_takes(const tdm_gemm_shape_t *shape);
 
 /* tdm_narrow_cut deals a shape that is taken to sm_cnt SMs: the cut whose
    CTAs move the fewest bytes one after the other.  bf16 results are those
-   of gate and up and take both blocks.  ring_sz is TDM_NARROW_RING_ALONE or less. */
-tdm_narrow_cut_t tdm_narrow_cut(const tdm_gemm_shape_t *shape, uint32_t sm_cnt, uint32_t ring_sz);
+   of gate and up and take both blocks. */
+tdm_narrow_cut_t tdm_narrow_cut(const tdm_gemm_shape_t *shape, uint32_t sm_cnt);
 
 /* tdm_narrow_cut_fixed: the same blocks and ranges whatever the rows, those
    of 128. */
-tdm_narrow_cut_t tdm_narrow_cut_fixed(const tdm_gemm_shape_t *shape, uint32_t sm_cnt,
-                                      uint32_t ring_sz);
-
-/* tdm_narrow_stage_sz: bytes of one stage of a cut's ring. */
-uint32_t tdm_narrow_stage_sz(const tdm_narrow_cut_t *cut);
+tdm_narrow_cut_t tdm_narrow_cut_fixed(const tdm_gemm_shape_t *shape, uint32_t sm_cnt);
 
 /* tdm_narrow_open tells the kernels how much shared memory they may take;
    *encode_out is the driver's cuTensorMapEncodeTiled.  cudaErrorNotSupported

@@ -16,56 +16,44 @@ static uint32_t rows_of(uint32_t rows) {
     return n;
 }
 
-uint32_t tdm_narrow_stage_sz(const tdm_narrow_cut_t *c) {
-    return (c->block_cnt * BLOCK + c->row_cnt) * TDM_NARROW_K * 2;
-}
-
-static uint32_t stages_of(const tdm_narrow_cut_t *c, uint32_t ring_sz) {
-    if (c->row_cnt > TDM_NARROW_MEET_ROWS) ring_sz = TDM_NARROW_RING_ALONE;
-    uint32_t n = TDM_MIN(ring_sz, TDM_NARROW_RING_ALONE) / tdm_narrow_stage_sz(c);
-    return TDM_MAX(TDM_MIN(n, TDM_NARROW_STAGE_MAX), 2u);
-}
-
 /* cost: the bytes that the busiest CTA moves, one after the other: weights
    and rows, and its part of what lies between it and who adds up. */
 static uint64_t cost(const tdm_gemm_shape_t *s, const tdm_narrow_cut_t *c) {
     uint64_t steps = tdm_ceil_div(tdm_ceil_div(s->in, TDM_NARROW_K), c->split_cnt);
     uint64_t units = tdm_ceil_div((uint64_t)c->tile_cnt * c->split_cnt * c->row_tile_cnt, c->grid);
-    uint64_t stage = tdm_narrow_stage_sz(c);
+    uint64_t stage = ((uint64_t)c->block_cnt * BLOCK + c->row_cnt) * TDM_NARROW_K * 2;
     uint64_t sums = (uint64_t)c->block_cnt * BLOCK * TDM_MIN(s->rows, c->row_cnt) * 4;
     return units * (steps * stage + (c->split_cnt > 1 ? 2 * sums : 0));
 }
 
 static tdm_narrow_cut_t cut_of(const tdm_gemm_shape_t *s, uint32_t sm_cnt, uint32_t blocks,
-                               uint32_t splits, uint32_t ring_sz) {
+                               uint32_t splits) {
     tdm_narrow_cut_t c = {.row_cnt = rows_of(s->rows), .block_cnt = blocks, .split_cnt = splits};
     c.tile_cnt = (uint32_t)tdm_ceil_div(s->out, blocks * BLOCK);
     /* A pair's tile is one block of each half. */
     if (s->y_type == TDM_GEMM_BF16) c.tile_cnt = (uint32_t)tdm_ceil_div(s->out / 2, BLOCK);
     c.row_tile_cnt = (uint32_t)tdm_ceil_div(s->rows, c.row_cnt);
     c.grid = TDM_MIN(c.tile_cnt * splits * c.row_tile_cnt, sm_cnt);
-    c.stage_cnt = stages_of(&c, ring_sz);
     return c;
 }
 
-tdm_narrow_cut_t tdm_narrow_cut(const tdm_gemm_shape_t *s, uint32_t sm_cnt, uint32_t ring_sz) {
+tdm_narrow_cut_t tdm_narrow_cut(const tdm_gemm_shape_t *s, uint32_t sm_cnt) {
     uint32_t steps = (uint32_t)tdm_ceil_div(s->in, TDM_NARROW_K);
     uint32_t split_max = s->is_split ? TDM_MIN(TDM_NARROW_SPLIT_MAX, steps) : 1;
-    tdm_narrow_cut_t best = cut_of(s, sm_cnt, 2, 1, ring_sz);
+    tdm_narrow_cut_t best = cut_of(s, sm_cnt, 2, 1);
     if (s->y_type == TDM_GEMM_BF16) return best;
     for (uint32_t blocks = 1; blocks <= 2; blocks++)
         for (uint32_t splits = 1; splits <= split_max; splits++) {
-            tdm_narrow_cut_t c = cut_of(s, sm_cnt, blocks, splits, ring_sz);
+            tdm_narrow_cut_t c = cut_of(s, sm_cnt, blocks, splits);
             if (splits > 1 && c.tile_cnt * splits * c.row_tile_cnt > sm_cnt) break;
             if (cost(s, &c) < cost(s, &best)) best = c;
         }
     return best;
 }
 
-tdm_narrow_cut_t tdm_narrow_cut_fixed(const tdm_gemm_shape_t *s, uint32_t sm_cnt,
-                                      uint32_t ring_sz) {
+tdm_narrow_cut_t tdm_narrow_cut_fixed(const tdm_gemm_shape_t *s, uint32_t sm_cnt) {
     tdm_gemm_shape_t at = *s;
     at.rows = TDM_NARROW_ROWS_MAX;
-    tdm_narrow_cut_t c = tdm_narrow_cut(&at, sm_cnt, ring_sz);
-    return cut_of(s, sm_cnt, c.block_cnt, c.split_cnt, ring_sz);
+    tdm_narrow_cut_t c = tdm_narrow_cut(&at, sm_cnt);
+    return cut_of(s, sm_cnt, c.block_cnt, c.split_cnt);
 }

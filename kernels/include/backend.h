@@ -74,7 +74,6 @@ typedef struct tdm_backend_config {
     uint32_t is_resident; /* GPU: 1: sampling parameters lie there by slot, sent once */
     uint32_t graph_max;   /* GPU: captured graphs besides those of decodes alone; 0: none */
     uint64_t graph_sz;    /* GPU: device memory for them, bytes */
-    uint32_t ring_sz;     /* GPU: shared memory of a product of few rows, bytes; 0: the usual */
 } tdm_backend_config_t;
 
 /* What a running backend says of itself; constant after create. */

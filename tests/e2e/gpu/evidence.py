@@ -96,7 +96,6 @@ def parts():
         # 10,000 launches in a row beside noise, with the GPU to themselves.
         Part("launches", 150, [f"{b}/num/attention/numerics_attention_cuda", "repeat", "2500", "2", "hopper"]),
         Part("speed", 100, [num, "speed", "llama-3-8b"]),
-        Part("speed_meet", 100, [num, "speed", "llama-3-8b", "meet"]),
         *own[:2],
         # 16 cores need about a minute for the reference.
         Part("deep", 240, [num, "llama-ref", "{scratch}/deep", "32", "128256"],

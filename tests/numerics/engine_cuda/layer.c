@@ -11,7 +11,7 @@
 
 #include "appliance/abi/limits.h"
 #include "appliance/base/clock.h"
-#include "kernels/cuda/narrow.h"
+#include "kernels/cuda/gemm.h"
 #include "kernels/cuda/rows.h"
 #include "kernels/include/pod.h"
 #include "kernels/plan/plan.h"
@@ -118,7 +118,7 @@ int part_layer(uint32_t context, uint32_t chunk, uint32_t batch) {
     if (context % TDM_KV_PAGE_TOKENS || chunk == 0 || chunk > context || batch == 0) return 2;
     l.rows = chunk + batch;
     bench_cuda((int)cudaMalloc(&workspace, TDM_GEMM_WORKSPACE), "cudaMalloc");
-    if (tdm_gemm_open(workspace, NULL, TDM_NARROW_RING_ALONE, &l.gemm, &err) != TDM_OK) {
+    if (tdm_gemm_open(workspace, NULL, &l.gemm, &err) != TDM_OK) {
         printf("%s\n", err.text);
         return 2;
     }

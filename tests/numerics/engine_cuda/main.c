@@ -11,7 +11,7 @@ static int usage(void) {
     fprintf(stderr,
             "numerics_engine_cuda all | rows | sample ROUNDS | products | small SEEDS | fixed |\n"
             "  kept | graphs | llama-ref FILE [LAYERS [IDS]] | llama FILE | golden MODEL TOKENS |\n"
-            "  speed SHAPE [fixed|meet|ahead] |\n"
+            "  speed SHAPE [fixed|ahead] |\n"
             "  layer CONTEXT CHUNK BATCH | profile SHAPE BATCH\n");
     return 2;
 }

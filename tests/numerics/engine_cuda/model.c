@@ -25,7 +25,6 @@
 #include "appliance/base/clock.h"
 #include "appliance/model/dummy.h"
 #include "appliance/model/model.h"
-#include "kernels/cuda/narrow.h"
 #include "kernels/cuda/peek.h"
 #include "kernels/engine/kvscale.h"
 #include "kernels/ref/forward_ref.h"
@@ -145,8 +144,7 @@ static void try_small(const small_t *m, uint64_t seed) {
                                    .kv_dtype = m->kv_dtype,
                                    .seq_max = 6,
                                    .token_max = 160,
-                                   .context_max = 448,
-                                   .ring_sz = seed % 2 ? 0 : TDM_NARROW_RING_MEET};
+                                   .context_max = 448};
     tdm_backend_t *b = open_cuda(w, &config);
     uint32_t vocab = m->shape.vocab;
     rig_stream_t *s = bench_alloc(SMALL_STREAMS * sizeof *s);

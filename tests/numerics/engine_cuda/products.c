@@ -27,7 +27,7 @@ static int run(tdm_gemm_t *g, int how, const tdm_gemm_shape_t *s, const void *x,
     tdm_narrow_cut_t cut;
     if (how == SKINNY) return tdm_skinny_run(s, x, w, y, NULL);
     if (how == NARROW) {
-        cut = tdm_narrow_cut(s, narrow_sm_cnt, TDM_NARROW_RING_ALONE);
+        cut = tdm_narrow_cut(s, narrow_sm_cnt);
         return tdm_narrow_run(narrow_encode, s, &cut, x, w, y, NULL);
     }
     int is_timed = how == TIMED;
@@ -119,10 +119,9 @@ static void try_swiglu(int how, uint32_t rows, uint32_t ffn, uint32_t in, tdm_rn
     free(y);
 }
 
-/* The parts of a narrow product, added up; through a short ring the same bits. */
+/* The parts of a narrow product, added up, twice: the same bits. */
 static void try_parts(const tdm_gemm_shape_t *s, tdm_rng_t *rng) {
-    tdm_narrow_cut_t cut = tdm_narrow_cut(s, narrow_sm_cnt, TDM_NARROW_RING_ALONE);
-    tdm_narrow_cut_t meet = tdm_narrow_cut(s, narrow_sm_cnt, TDM_NARROW_RING_MEET);
+    tdm_narrow_cut_t cut = tdm_narrow_cut(s, narrow_sm_cnt);
     uint64_t x_cnt = (uint64_t)s->rows * s->in, w_cnt = (uint64_t)s->out * s->in;
     uint64_t y_cnt = (uint64_t)s->rows * s->out, y_sz = y_cnt * cut.split_cnt * 4;
     uint16_t *x = bench_alloc(x_cnt * 2), *w = bench_alloc(w_cnt * 2);
@@ -132,7 +131,7 @@ static void try_parts(const tdm_gemm_shape_t *s, tdm_rng_t *rng) {
     void *d_x = bench_put(x, x_cnt * 2), *d_w = bench_put(w, w_cnt * 2);
     void *d_y = bench_put(NULL, y_sz), *d_again = bench_put(NULL, y_sz);
     bench_cuda(tdm_narrow_run(narrow_encode, s, &cut, d_x, d_w, d_y, NULL), "a narrow product");
-    bench_cuda(tdm_narrow_run(narrow_encode, s, &meet, d_x, d_w, d_again, NULL), "and again");
+    bench_cuda(tdm_narrow_run(narrow_encode, s, &cut, d_x, d_w, d_again, NULL), "and again");
     bench_get(y, d_y, y_sz);
     bench_get(again, d_again, y_sz);
     bench_ok(memcmp(y, again, y_sz) == 0, "%u x %u x %u: other bits", s->rows, s->out, s->in);
@@ -213,7 +212,7 @@ int part_products(void) {
     tdm_error_t err = {0};
     tdm_rng_t rng = {3};
     rows_are_few_and_enough();
-    if (tdm_gemm_open(workspace, NULL, TDM_NARROW_RING_ALONE, &g, &err) != TDM_OK) {
+    if (tdm_gemm_open(workspace, NULL, &g, &err) != TDM_OK) {
         printf("%s\n", err.text);
         return 2;
     }

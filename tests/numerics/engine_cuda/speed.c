@@ -18,7 +18,7 @@
 #include "appliance/abi/dummy.h"
 #include "appliance/base/clock.h"
 #include "appliance/model/dummy.h"
-#include "kernels/cuda/narrow.h"
+#include "kernels/cuda/gemm.h"
 #include "kernels/cuda/peek.h"
 #include "kernels/cuda/rows.h"
 #include "kernels/include/backend.h"
@@ -78,7 +78,7 @@ static void measure_ceilings(void) {
         best = fminf(best, elapsed_ms(begin, end));
     }
     read_rate = (double)READ_SZ / (double)best * 1e3;
-    if (tdm_gemm_open(p + READ_SZ, NULL, TDM_NARROW_RING_ALONE, &g, &err) != TDM_OK) exit(2);
+    if (tdm_gemm_open(p + READ_SZ, NULL, &g, &err) != TDM_OK) exit(2);
     for (uint32_t n = 0; n < 2; n++) { /* the first warms up */
         bench_cuda((int)cudaEventRecord(begin, NULL), "an event");
         for (uint32_t i = 0; i < 350; i++)
@@ -261,8 +261,7 @@ static int start(speed_t *s, const char *name, const char *how) {
                                    .context_max = ROOM,
                                    .dummy_seed = TDM_DUMMY_SEED,
                                    .is_deterministic = strcmp(how, "fixed") == 0,
-                                   .is_ahead = strcmp(how, "ahead") == 0,
-                                   .ring_sz = strcmp(how, "meet") ? 0 : TDM_NARROW_RING_MEET};
+                                   .is_ahead = strcmp(how, "ahead") == 0};
     if (tdm_dummy_shape(name, &w.shape, &err) != TDM_OK ||
         tdm_backend_cuda_create(&w, &config, NULL, NULL, NULL, &s->b, &err) != TDM_OK) {
         printf("%s\n", err.text);

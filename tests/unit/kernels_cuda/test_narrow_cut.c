@@ -13,19 +13,8 @@
 
 #include "appliance/base/rng.h"
 
-static void check_ring(const tdm_narrow_cut_t *c, uint32_t ring_sz) {
-    uint32_t sz = c->stage_cnt * tdm_narrow_stage_sz(c);
-    assert_in_range(c->stage_cnt, 2, TDM_NARROW_STAGE_MAX);
-    assert_true(sz <= (c->row_cnt <= TDM_NARROW_MEET_ROWS ? ring_sz : TDM_NARROW_RING_ALONE));
-    /* Full, but for less than a stage. */
-    assert_true(c->stage_cnt == TDM_NARROW_STAGE_MAX || sz + tdm_narrow_stage_sz(c) > ring_sz);
-}
-
 static void check(const tdm_gemm_shape_t *s, uint32_t sm_cnt, int is_fixed) {
-    uint32_t ring_sz = sm_cnt % 2 ? TDM_NARROW_RING_ALONE : TDM_NARROW_RING_MEET;
-    tdm_narrow_cut_t c =
-        is_fixed ? tdm_narrow_cut_fixed(s, sm_cnt, ring_sz) : tdm_narrow_cut(s, sm_cnt, ring_sz);
-    check_ring(&c, ring_sz);
+    tdm_narrow_cut_t c = is_fixed ? tdm_narrow_cut_fixed(s, sm_cnt) : tdm_narrow_cut(s, sm_cnt);
     uint32_t is_pair = s->y_type == TDM_GEMM_BF16;
     uint32_t out = is_pair ? s->out / 2 : s->out;
     uint32_t width = is_pair ? 128 : 128 * c.block_cnt;
@@ -85,9 +74,9 @@ static void a_fixed_cut_knows_no_rows(void **state) {
                               .in = 8 + 8 * tdm_rng_below(&rng, 2000),
                               .y_type = TDM_GEMM_F32,
                               .is_split = i % 2};
-        tdm_narrow_cut_t one = tdm_narrow_cut_fixed(&s, 132, TDM_NARROW_RING_ALONE);
+        tdm_narrow_cut_t one = tdm_narrow_cut_fixed(&s, 132);
         s.rows = 2 + tdm_rng_below(&rng, 8191);
-        tdm_narrow_cut_t many = tdm_narrow_cut_fixed(&s, 132, TDM_NARROW_RING_ALONE);
+        tdm_narrow_cut_t many = tdm_narrow_cut_fixed(&s, 132);
         assert_int_equal(one.block_cnt, many.block_cnt);
         assert_int_equal(one.split_cnt, many.split_cnt);
         assert_int_equal(one.tile_cnt, many.tile_cnt);
@@ -104,26 +93,14 @@ static void a_llama_fills_an_h200(void **state) {
         for (uint32_t rows = 1; rows <= 128; rows *= 2) {
             tdm_gemm_shape_t s = llama[i];
             s.rows = rows;
-            tdm_narrow_cut_t c = tdm_narrow_cut(&s, 132, TDM_NARROW_RING_ALONE);
+            tdm_narrow_cut_t c = tdm_narrow_cut(&s, 132);
             assert_true(c.grid >= 118);
         }
-}
-
-/* Of an SM's 228 KiB two rings that meet leave room for a norm; 1 KiB of each
-   CTA is the system's (CUDA programming guide, compute capability 9.0). */
-static void two_rings_that_meet_fit_an_sm(void **state) {
-    (void)state;
-    assert_true(2 * (TDM_NARROW_RING_MEET + 1024 + 16 * TDM_NARROW_STAGE_MAX) + 4096 <= 228 << 10);
-    for (uint32_t rows = 1; rows <= TDM_NARROW_MEET_ROWS; rows++) {
-        tdm_gemm_shape_t s = {rows, 28672, 4096, TDM_GEMM_BF16, 0, 0};
-        assert_true(tdm_narrow_cut(&s, 132, TDM_NARROW_RING_MEET).stage_cnt >= 3);
-    }
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_of_a_product_is_dealt), cmocka_unit_test(what_it_does_not_take),
-        cmocka_unit_test(a_fixed_cut_knows_no_rows), cmocka_unit_test(a_llama_fills_an_h200),
-        cmocka_unit_test(two_rings_that_meet_fit_an_sm)};
+        cmocka_unit_test(a_fixed_cut_knows_no_rows), cmocka_unit_test(a_llama_fills_an_h200)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
