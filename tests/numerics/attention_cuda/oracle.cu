@@ -120,6 +120,13 @@ struct error_sums {
 // An element of the oracle that is not finite must be so in the output, and
 // of other rows than its own none may be: a row that sees a V which is not
 // finite may be NaN throughout.
+//
+// Two roundings to q's type, half a step each, which is eps of what is rounded
+// at most: of the weights, eps of the largest |V| then, and of the result.  No
+// weight is spared: a running maximum that follows late, by up to
+// POD_SOFTMAX_SLACK, leaves the largest one anywhere in [1, 256], and of a
+// sinking world (below -7.5e4, where float32 has steps of 2^-7) it is 1 but for
+// 2^(2^-8).
 template <typename T, typename KV>
 static __global__ void compare_kernel(world_t w, double eps, error_sums *e) {
     uint64_t cells = static_cast<uint64_t>(w.row_cnt) * w.shape.nhead_q;
@@ -139,7 +146,8 @@ static __global__ void compare_kernel(world_t w, double eps, error_sums *e) {
         dd += d * d;
         ff += f * f;
         rr += w.ref[i] * w.ref[i];
-        worst = fmax(worst, fabs(d) / (eps * w.ref_top[i / w.shape.head_dim] + 1e-3));
+        double top = w.ref_top[i / w.shape.head_dim];
+        worst = fmax(worst, fabs(d) / (eps * (top + fabs(w.ref[i])) + 1e-3));
     }
     for (uint64_t i = at; i < cells; i += step) {
         double x = static_cast<double>(w.lse[i]);
@@ -165,13 +173,8 @@ static __global__ void compare_kernel(world_t w, double eps, error_sums *e) {
     if (cnt) atomicAdd(&e->cnt, cnt);
 }
 
-// A sinking world's scores, about -1.1e5 in base-2 units, have steps of 2^-7
-// in float32: the largest weight is not 1 but up to 2^(2^-8) or its inverse,
-// for all keys alike, and rounds to q's type with the full half step, as the
-// result does.  Elsewhere the largest weight is 1 and rounds to itself.
 template <typename T, typename KV> static void run_compare(const world_t *w, error_sums *dev) {
     double eps = w->shape.dtype == TDM_POD_BF16 ? 1.0 / 256 : 1.0 / 2048;
-    if (w->style == WORLD_SINKING) eps *= 2;
     compare_kernel<T, KV><<<132, 256>>>(*w, eps, dev);
 }
 

@@ -93,8 +93,7 @@ void world_oracle(world_t *w);
 
 // How out and lse lie against the oracle.
 typedef struct world_error {
-    double worst;  // max |d| / (2^-8 max|V| of the row + 1e-3), bf16; 2^-11 for f16; twice
-                   // that of a sinking world
+    double worst;  // max |d| / (2^-8 (max|V| of the row + |ref|) + 1e-3), bf16; 2^-11 for f16
     double rel_l2; // |d| / |ref|
     double fa_l2;  // the same of ref_fa
     double lse;    // max |d| / (1e-3 + 2^-21 |lse|)
