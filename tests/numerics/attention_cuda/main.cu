@@ -243,13 +243,17 @@ static void graph(uint32_t cnt, uint64_t seed, uint32_t variant, uint32_t way) {
     WORLD_OK(cudaStreamEndCapture(stream, &g));
     WORLD_OK(cudaGraphInstantiate(&exec, g, 0));
     tdm_rng_t rng = rng_of(seed);
+    char why[64];
     uint64_t vcta[TDM_KIND_CNT] = {0, 0};
     for (uint32_t i = 0; i < cnt; i++) {
         uint32_t p = tdm_rng_below(&rng, GRAPH_PLAN);
         memcpy(tdm_pod_blob(r.pod), blob[p], plan[p].blob_sz);
         world_requery(&w[0], seed + p, stream);
         WORLD_OK(cudaGraphLaunch(exec, stream));
-        if (world_hash(&w[0], stream) != hash[p]) fail(seed, "a graph replay differs", "");
+        if (world_hash(&w[0], stream) != hash[p]) {
+            snprintf(why, sizeof why, "plan %u, replay %u", p, i);
+            fail(seed, "a graph replay differs:", why);
+        }
         vcta[0] += plan[p].item_cnt[0];
         vcta[1] += plan[p].item_cnt[1];
     }
@@ -260,7 +264,23 @@ static void graph(uint32_t cnt, uint64_t seed, uint32_t variant, uint32_t way) {
     printf("graph: %s, %u replays of one capture over %u plans, %llu + %llu virtual CTAs\n",
            way_name[way], cnt, GRAPH_PLAN, (unsigned long long)vcta[0],
            (unsigned long long)vcta[1]);
-    for (uint32_t i = 0; i < GRAPH_PLAN; i++) free(blob[i]);
+    // What the replays are compared with must be itself what it was.
+    for (uint32_t i = 0; i < GRAPH_PLAN; i++) {
+        memcpy(tdm_pod_blob(r.pod), blob[i], plan[i].blob_sz);
+        WORLD_OK(tdm_pod_upload(r.pod, &plan[i], stream));
+        world_requery(&w[0], seed + i, stream);
+        for (uint32_t ways = 0; ways < 2; ways++) {
+            WORLD_OK(cudaStreamSynchronize(stream));
+            world_spoil(&w[0]);
+            WORLD_OK(cudaDeviceSynchronize());
+            WORLD_OK(tdm_pod_launch(r.pod, &plan[i], &layer, ways ? way : TDM_POD_WAY_SERIAL, 0,
+                                    stream));
+            if (world_hash(&w[0], stream) == hash[i]) continue;
+            snprintf(why, sizeof why, "plan %u, %s", i, way_name[ways ? way : TDM_POD_WAY_SERIAL]);
+            fail(seed, "a plan's bits are not what they were:", why);
+        }
+        free(blob[i]);
+    }
     WORLD_OK(cudaGraphExecDestroy(exec));
     WORLD_OK(cudaGraphDestroy(g));
     rig_close(&r);

@@ -263,6 +263,7 @@ void world_open(world_t *w, uint64_t seed, uint32_t fill_idx) {
     WORLD_TYPED(w, fill, w);
     WORLD_OK(cudaGetLastError());
     world_spoil(w);
+    WORLD_OK(cudaDeviceSynchronize()); // callers go on in streams that do not wait for this one
 }
 
 void world_close(world_t *w) {

@@ -28,15 +28,20 @@ typedef struct nvml {
     void *device;
 } nvml_t;
 
+// The device that CUDA gave us, by its bus: NVML counts all of the host.
 static int open_nvml(nvml_t *n) {
+    char bus[32];
+    int dev;
+    OK(cudaGetDevice(&dev));
+    OK(cudaDeviceGetPCIBusId(bus, sizeof bus, dev));
     void *lib = dlopen("libnvidia-ml.so.1", RTLD_NOW);
     if (!lib) return 0;
     auto init = (int (*)(void))dlsym(lib, "nvmlInit_v2");
-    auto get = (int (*)(unsigned, void **))dlsym(lib, "nvmlDeviceGetHandleByIndex_v2");
+    auto get = (int (*)(const char *, void **))dlsym(lib, "nvmlDeviceGetHandleByPciBusId_v2");
     n->energy =
         (int (*)(void *, unsigned long long *))dlsym(lib, "nvmlDeviceGetTotalEnergyConsumption");
     n->fields = (int (*)(void *, int, field_t *))dlsym(lib, "nvmlDeviceGetFieldValues");
-    return init && get && n->energy && n->fields && init() == 0 && get(0, &n->device) == 0;
+    return init && get && n->energy && n->fields && init() == 0 && get(bus, &n->device) == 0;
 }
 
 static double watt_now(const nvml_t *n) {
