@@ -110,6 +110,20 @@ static tdm_status_t pick_backend(const tdm_config_t *c, const tdm_machine_t *mac
     return TDM_OK;
 }
 
+/* pick_ahead: "auto" is what was measured faster on each backend
+   (tests/perf/results/engine_cuda.md, perf_exec_ahead). */
+static tdm_status_t pick_ahead(const tdm_config_t *c, uint32_t backend, uint32_t *out,
+                               tdm_error_t *err) {
+    enum { AUTO, ON };
+    if (c->exec_ahead == ON && c->sched_depth < 2)
+        return tdm_error_set(err, TDM_ERR_INVAL,
+                             "exec.ahead=on begins the second of two plans in flight, and "
+                             "sched.depth=1 allows one");
+    *out = c->exec_ahead == ON ||
+           (c->exec_ahead == AUTO && backend == TDM_EXEC_BACKEND_CUDA && c->sched_depth > 1);
+    return TDM_OK;
+}
+
 static uint32_t pick_kv_dtype(const tdm_config_t *c, uint32_t backend) {
     enum { AUTO, F32, BF16, FP8 };
     if (c->exec_kv_dtype == FP8) return TDM_KV_E4M3;
@@ -144,10 +158,9 @@ tdm_status_t tdm_sizing_make(const tdm_config_t *c, const tdm_shape_t *shape,
     uint32_t backend;
     tdm_status_t st = pick_backend(c, machine, &backend, err);
     if (st != TDM_OK) return st;
-    if (c->exec_ahead && c->sched_depth < 2)
-        return tdm_error_set(err, TDM_ERR_INVAL,
-                             "exec.ahead=1 begins the second of two plans in flight, and "
-                             "sched.depth=1 allows one");
+    uint32_t is_ahead = 0;
+    st = pick_ahead(c, backend, &is_ahead, err);
+    if (st != TDM_OK) return st;
     uint32_t kv_dtype = pick_kv_dtype(c, backend);
     uint32_t context = c->api_context ? (uint32_t)c->api_context : shape->context;
     if (context > shape->context)
@@ -181,6 +194,7 @@ tdm_status_t tdm_sizing_make(const tdm_config_t *c, const tdm_shape_t *shape,
         .kv_page_cnt = (uint32_t)TDM_MIN(pages, UINT64_C(1) << 26),
         .kv_page_bytes = page_sz,
         .poll_mode = poll_mode(c, machine->core_cnt, tiles + sms),
+        .is_ahead = is_ahead,
     };
     return TDM_OK;
 }
@@ -214,7 +228,7 @@ void tdm_sizing_spec(const tdm_config_t *c, const tdm_sizing_t *sizing, tdm_exec
                 .sm_cnt = sizing->sm_cnt,
                 .cpu_isa = c->exec_isa,
                 .is_deterministic = (uint32_t)c->exec_deterministic,
-                .is_ahead = (uint32_t)c->exec_ahead,
+                .is_ahead = sizing->is_ahead,
                 .is_resident = (uint32_t)c->exec_resident,
                 .graph_max = c->exec_graphs ? (uint32_t)c->exec_graph_max : 0,
                 .graph_sz = c->exec_graphs ? c->exec_graph_mib << 20 : 0,

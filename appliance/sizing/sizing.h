@@ -31,6 +31,7 @@ typedef struct tdm_sizing {
     uint32_t kv_page_cnt;   /* pages of the pool */
     uint64_t kv_page_bytes; /* one page, all layers, K and V */
     tdm_poll_mode_t poll_mode;
+    uint32_t is_ahead; /* exec.ahead: never "auto" */
 } tdm_sizing_t;
 
 /* tdm_machine_read asks the kernel: affinity, control group, MemAvailable, and the names
@@ -42,7 +43,8 @@ void tdm_machine_read(tdm_machine_t *machine);
 void tdm_machine_ask(const tdm_config_t *config, tdm_machine_t *machine);
 
 /* tdm_sizing_make: UNSUPPORTED where exec.backend=cuda finds no GPU; LIMIT where the KV pool, asked
-   for or found, does not hold one request of the context; the sentence has both numbers. */
+   for or found, does not hold one request of the context; the sentence has both numbers. INVAL
+   where exec.ahead=on has no second plan in flight. */
 TDM_MUST_USE tdm_status_t tdm_sizing_make(const tdm_config_t *config, const tdm_shape_t *shape,
                                           const tdm_machine_t *machine, tdm_sizing_t *out,
                                           tdm_error_t *err);

@@ -196,7 +196,7 @@ def a_client_that_leaves_frees_its_pages():
 def an_executor_that_dies_is_not_noticed_by_streams():
     """SIGKILL of tandem-exec in mid-stream, with one plan and with two at the device: same
     tokens, a new life."""
-    for ahead in (0, 1):
+    for ahead in ("off", "on"):
         one_death({**NO_PORT, "exec.ahead": ahead})
 
 
@@ -595,7 +595,7 @@ def other_modes_give_the_same_tokens():
     for settings in ({}, {"port.no_huge": 1, "exec.huge_plans": 0}, {"exec.mode": "thread"},
                      {"tile.poll": "busy"}, {"exec.isa": "scalar"}, {"exec.sms": 1},
                      {"sched.route": "serial"}, {"sched.route": "streams"}, {"sched.depth": 1},
-                     {"exec.ahead": 1}, {"exec.ahead": 1, "exec.mode": "thread", "tile.poll": "busy"},
+                     {"exec.ahead": "on"}, {"exec.ahead": "on", "exec.mode": "thread", "tile.poll": "busy"},
                      {"tile.api": 3}, {"exec.kv_dtype": "bf16"}, {"exec.kv_dtype": "fp8"},
                      {"exec.weight_dtype": "fp8"}, {"exec.weight_dtype": "fp8", "exec.mode": "thread"}):
         with Appliance(BIN, settings) as a:

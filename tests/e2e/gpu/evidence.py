@@ -95,7 +95,7 @@ def parts():
                              "--hopper", "points,grid", "--commit", read(f"{b}/commit", "unknown")]),
         # 10,000 launches in a row beside noise, with the GPU to themselves.
         Part("launches", 150, [f"{b}/num/attention/numerics_attention_cuda", "repeat", "2500", "2", "hopper"]),
-        Part("speed", 100, [num, "speed", "llama-3-8b"]),
+        Part("speed", 120, [num, "speed", "llama-3-8b"]),
         *own[:2],
         # 16 cores need about a minute for the reference.
         Part("deep", 240, [num, "llama-ref", "{scratch}/deep", "32", "128256"],
@@ -103,8 +103,10 @@ def parts():
         *own[2:],
         # What is off by default until this has shown it, beside `served`.
         Part("served_all", 200, [*served, "--parts", "start,batch,hybrid,trace",
-                                 *settings("exec.graphs=all", "exec.resident=1", "exec.ahead=1")]),
-        Part("speed_ahead", 100, [num, "speed", "llama-3-8b", "ahead"]),
+                                 *settings("exec.graphs=all", "exec.resident=1")]),
+        # One call, one card: what each setting is worth.
+        Part("speed_ways", 240, [num, "speed", "llama-3-8b", "shipped", "ahead=off", "graphs=all",
+                                 "graphs=all,resident=1"]),
         # KV pages for what weights and work leave of 139 GiB.
         *(Part(f"profile_{name}", 290, [
             f"{b}/bin/tandemctl", "profile", "--out", "{out}/" + name, "--budget", "240",
@@ -112,7 +114,7 @@ def parts():
             "--set", "exec.huge_plans=0", "--set", "api.context=131072", "--set", "sched.sequences=255",
             "--set", "sched.prefill_tokens=2048"])
           for name, pages in (("llama-3-8b", 13000), ("llama-2-7b", 3200), ("yi-6b", 26000))),
-        Part("speed_fixed", 120, [num, "speed", "llama-3-8b", "fixed"]),
+        Part("speed_fixed", 150, [num, "speed", "llama-3-8b", "deterministic=1"]),
         Part("layer", 150, [*py, f"{tests}/layer.py", num]),
     ]
 

@@ -41,8 +41,8 @@ int part_graphs(void);
 int part_llama_ref(const char *path, uint32_t layer_cnt, uint32_t vocab);
 int part_llama(const char *path);
 int part_golden(const char *model, const char *tokens);
-/* how: "" as it ships, "fixed" deterministic, "ahead" with exec.ahead. */
-int part_speed(const char *shape, const char *how);
+/* way: as speed.c says; none: as it ships. */
+int part_speed(const char *shape, int way_cnt, char *const *way);
 int part_layer(uint32_t context, uint32_t chunk, uint32_t batch);
 int part_profile(const char *shape, uint32_t batch);
 

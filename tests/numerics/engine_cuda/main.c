@@ -11,7 +11,7 @@ static int usage(void) {
     fprintf(stderr,
             "numerics_engine_cuda all | rows | sample ROUNDS | products | small SEEDS | fixed |\n"
             "  kept | graphs | llama-ref FILE [LAYERS [IDS]] | llama FILE | golden MODEL TOKENS |\n"
-            "  speed SHAPE [fixed|ahead] |\n"
+            "  speed SHAPE [WAY...] |\n"
             "  layer CONTEXT CHUNK BATCH | profile SHAPE BATCH\n");
     return 2;
 }
@@ -36,7 +36,7 @@ int main(int argc, char **argv) {
     if (strcmp(part, "graphs") == 0) return part_graphs();
     if (strcmp(part, "llama") == 0) return part_llama(arg);
     if (strcmp(part, "golden") == 0 && argc > 3) return part_golden(arg, argv[3]);
-    if (strcmp(part, "speed") == 0) return part_speed(arg, argc > 3 ? argv[3] : "");
+    if (strcmp(part, "speed") == 0) return part_speed(arg, argc - 3, argv + 3);
     if (strcmp(part, "layer") == 0 && argc > 4)
         return part_layer(cnt, (uint32_t)strtoul(argv[3], NULL, 10),
                           (uint32_t)strtoul(argv[4], NULL, 10));

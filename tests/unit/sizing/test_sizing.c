@@ -78,20 +78,38 @@ static void the_sandbox_is_on_unless_the_driver_is_in_it(void **state) {
     }
 }
 
+static void plans_are_begun_ahead_where_that_is_faster(void **state) {
+    (void)state;
+    static const struct {
+        const char *backend, *ahead, *depth;
+        uint32_t want;
+    } one[] = {{"cuda", "auto", "2", 1}, {"cuda", "auto", "1", 0}, {"cpu", "auto", "2", 0},
+               {"cuda", "off", "2", 0},  {"cuda", "off", "1", 0},  {"cuda", "on", "2", 1},
+               {"cpu", "on", "2", 1},    {"cpu", "off", "2", 0}};
+    for (size_t i = 0; i < TDM_COUNT_OF(one); i++) {
+        char set[64];
+        tdm_sizing_t s;
+        tdm_exec_spec_t spec;
+        tdm_error_t err = {0};
+        assert_int_equal(make(one[i].backend, &with_gpu, &s, &err), TDM_OK);
+        (void)snprintf(set, sizeof set, "exec.ahead=%s", one[i].ahead);
+        assert_int_equal(tdm_config_set(&config, set, &err), TDM_OK);
+        (void)snprintf(set, sizeof set, "sched.depth=%s", one[i].depth);
+        assert_int_equal(tdm_config_set(&config, set, &err), TDM_OK);
+        assert_int_equal(tdm_sizing_make(&config, &llama, &with_gpu, &s, &err), TDM_OK);
+        tdm_sizing_spec(&config, &s, &spec);
+        assert_int_equal(spec.config.is_ahead, one[i].want);
+    }
+}
+
 static void ahead_asks_for_two_plans_in_flight(void **state) {
     (void)state;
     tdm_sizing_t s;
-    tdm_exec_spec_t spec;
     tdm_error_t err = {0};
-    assert_int_equal(make("cpu", &without, &s, &err), TDM_OK);
-    tdm_sizing_spec(&config, &s, &spec);
-    assert_int_equal(spec.config.is_ahead, 0);
-    assert_int_equal(tdm_config_set(&config, "exec.ahead=1", &err), TDM_OK);
-    assert_int_equal(tdm_sizing_make(&config, &llama, &without, &s, &err), TDM_OK);
-    tdm_sizing_spec(&config, &s, &spec);
-    assert_int_equal(spec.config.is_ahead, 1);
+    assert_int_equal(make("cuda", &with_gpu, &s, &err), TDM_OK);
+    assert_int_equal(tdm_config_set(&config, "exec.ahead=on", &err), TDM_OK);
     assert_int_equal(tdm_config_set(&config, "sched.depth=1", &err), TDM_OK);
-    assert_int_equal(tdm_sizing_make(&config, &llama, &without, &s, &err), TDM_ERR_INVAL);
+    assert_int_equal(tdm_sizing_make(&config, &llama, &with_gpu, &s, &err), TDM_ERR_INVAL);
     assert_non_null(strstr(err.text, "sched.depth"));
 }
 
@@ -225,6 +243,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(auto_takes_the_gpu_where_there_is_one),
         cmocka_unit_test(the_sandbox_is_on_unless_the_driver_is_in_it),
+        cmocka_unit_test(plans_are_begun_ahead_where_that_is_faster),
         cmocka_unit_test(ahead_asks_for_two_plans_in_flight),
         cmocka_unit_test(graphs_beyond_decode_are_asked_for),
         cmocka_unit_test(a_profile_is_of_what_was_measured),
