@@ -28,6 +28,7 @@ typedef struct words {
     uint32_t cell_cnt, rate_cnt;
     double window, epsilon;
     double seconds;       /* no window begins that would end after so many; 0: no end */
+    double first;         /* seconds of the window before all others; 0: none */
     char *word[WORD_MAX]; /* for replay */
     uint32_t word_cnt;
     json_t *promise; /* those of them that every window of a file shares */
@@ -80,7 +81,8 @@ static int is_asked(const words_t *w, const tdm_cell_t *cell, double rate) {
    not, -1 where the value is wrong. */
 static int own(words_t *w, const char *a, const char *value) {
     const tdm_ctl_number_t number[] = {{"--window", &w->window, 1, 86400},
-                                       {"--seconds", &w->seconds, 1, 1e6}};
+                                       {"--seconds", &w->seconds, 1, 1e6},
+                                       {"--first", &w->first, 0, 86400}};
     const struct {
         const char *name;
         const char **at;
@@ -102,7 +104,7 @@ static tdm_status_t words_read(int argc, char **argv, words_t *w, tdm_error_t *e
     const tdm_ctl_number_t epsilon = {"--epsilon", &w->epsilon, 0, 1};
     char *rest[WORD_MAX];
     int rest_cnt = 0;
-    *w = (words_t){.window = 75, .epsilon = 0.01};
+    *w = (words_t){.window = 75, .epsilon = 0.01, .first = -1};
     w->promise = json_array();
     (void)cells_read("fused/quantile,serial/quantile", w);
     for (int i = 3; i < argc; i++) {
@@ -129,6 +131,7 @@ static tdm_status_t words_read(int argc, char **argv, words_t *w, tdm_error_t *e
             (void)json_array_append_new(w->promise, json_string(argv[i]));
         }
     }
+    if (w->first < 0.0) w->first = TDM_MAX(w->window / 8.0, 1.0);
     if (!w->trace) return tdm_error_set(err, TDM_ERR_INVAL, "--trace is missing");
     if (!w->out) return tdm_error_set(err, TDM_ERR_INVAL, "--out is missing");
     if (w->rate_cnt == 0) return tdm_error_set(err, TDM_ERR_INVAL, "--rates is missing");
@@ -179,7 +182,7 @@ static tdm_cell_window_t window_of(words_t *w, uint32_t k, uint32_t text_seed) {
 static tdm_status_t unseen(words_t *w, long long revision, const tdm_cell_t *cell,
                            tdm_error_t *err) {
     tdm_cell_window_t window = window_of(w, 0, 0);
-    window.seconds = TDM_MAX(w->window / 8.0, 1.0);
+    window.seconds = w->first;
     tdm_status_t st = tdm_cell_apply(&w->o, cell, revision, err);
     json_t *first = st == TDM_OK ? tdm_cell_run(&w->o, cell, &window, err) : NULL;
     json_decref(first);
@@ -214,11 +217,11 @@ static tdm_status_t run_cells(words_t *w, long long revision, json_t *all, uint3
                 continue;
             double spent = (double)(tdm_clock_now_ns() - began_ns) / 1e9;
             if (w->seconds > 0.0 &&
-                spent + w->window * (is_first ? 1.125 : 1.0) + REST_S > w->seconds) {
+                spent + w->window + (is_first ? w->first : 0.0) + REST_S > w->seconds) {
                 ++*left;
                 continue;
             }
-            if (is_first) st = unseen(w, revision, cell, err);
+            if (is_first && w->first > 0.0) st = unseen(w, revision, cell, err);
             is_first = 0;
             if (st == TDM_OK) st = one(w, revision, cell, k, all, err);
         }

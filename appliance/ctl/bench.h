@@ -19,6 +19,8 @@
                  beside what is measured, with its error
      --only      of the windows, these
      --seconds   no window begins that would end later; the rest is left
+     --first     seconds of a window before all others, which touches memory
+                 and is not kept; 0: none        an eighth of --window
 
    For each cell the live keys sched.route, sched.policy and, for static:N,
    sched.prefill_tokens are applied; each rate is a tandemctl replay with
@@ -33,11 +35,11 @@
    merge puts sittings of one build together, as from two GPUs of a host; a
    plan fills cells that nobody measured, and each of them says so.
 
-   A rate is kept where at most epsilon of all gaps are over --gap-ms, the
-   first token of nine in ten comes within --ttft-ms, and the queue of the
-   window's last quarter is not longer than that of the first by more than
-   one request or a tenth.  A cell carries the highest rate below which all
-   are kept.
+   A rate is kept where no request is refused or lost, at most epsilon of all
+   gaps are over --gap-ms, the first token of nine in ten comes within
+   --ttft-ms, and the queue of the window's last quarter is not longer than
+   that of the first by more than one request or a tenth.  A cell carries the highest rate below
+   which all are kept.
 
    Attention's share is of the iterations' time, as the executor counts it.
    How much faster attention runs fused than serial is taken in place: the

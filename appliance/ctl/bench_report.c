@@ -144,8 +144,10 @@ static double plan_carries(const json_t *all, const json_t *like) {
         const json_t *c = json_array_get(cells, i);
         const json_t *p = is_like(c, like) ? planned_point(planned, c) : NULL;
         if (!p) continue;
+        double first = number(p, "waiting_first", NULL, NULL);
         if (number(p, "over_share", NULL, NULL) > number(all, "epsilon", NULL, NULL) ||
-            number(p, "ttft_ms", "p90", NULL) > number(planned, "ttft_ms", NULL, NULL))
+            number(p, "ttft_ms", "p90", NULL) > number(planned, "ttft_ms", NULL, NULL) ||
+            number(p, "waiting_last", NULL, NULL) > TDM_MAX(first + 1.0, 1.1 * first))
             break;
         best = number(c, "rate", NULL, NULL);
     }

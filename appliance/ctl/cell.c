@@ -16,6 +16,7 @@
 #define ARG_MAX_   96u
 #define SAMPLE_NS  (500 * TDM_NS_PER_MS) /* between two looks at power */
 #define REST_NS    (120 * TDM_NS_PER_S)  /* the appliance must be at rest after so long */
+#define PATIENCE_S 60.0                  /* with a warm start, and beyond the window */
 #define TTFT_SHARE "p90"
 
 extern char **environ;
@@ -135,6 +136,8 @@ static json_t *since(const json_t *after, const json_t *before) {
 /* What the board drew while a window ran. */
 typedef struct power {
     double sum_w, max_w, clock_sum, joule_first, joule_last;
+    double held_first_s, held_last_s; /* that the power limit held clocks down */
+    int64_t first_ns, last_ns;
     uint32_t cnt, clock_cnt;
 } power_t;
 
@@ -147,7 +150,13 @@ static void power_look(const tdm_ctl_options_t *o, power_t *p) {
         p->sum_w += json_number_value(w);
         p->max_w = TDM_MAX(p->max_w, at(json_object_get(s, "power"), "instant_max_w", NULL));
         p->joule_last = at(json_object_get(s, "power"), "energy_j", NULL);
-        if (p->cnt++ == 0) p->joule_first = p->joule_last;
+        p->held_last_s = at(json_object_get(s, "power"), "held_by_power_s", NULL);
+        p->last_ns = tdm_clock_now_ns();
+        if (p->cnt++ == 0) {
+            p->joule_first = p->joule_last;
+            p->held_first_s = p->held_last_s;
+            p->first_ns = p->last_ns;
+        }
     }
     if (json_is_number(clock) && json_number_value(clock) > 0.0) {
         p->clock_sum += json_number_value(clock);
@@ -158,16 +167,19 @@ static void power_look(const tdm_ctl_options_t *o, power_t *p) {
 
 static json_t *power_json(const power_t *p, double tokens) {
     if (p->cnt == 0) return json_null();
-    return json_pack("{s:f, s:f, s:f, s:f}", "mean_w", p->sum_w / p->cnt, "max_w", p->max_w,
-                     "sm_clock_mhz", p->clock_cnt ? p->clock_sum / p->clock_cnt : 0.0,
-                     "j_per_token", tokens > 0.0 ? (p->joule_last - p->joule_first) / tokens : 0.0);
+    double s = (double)(p->last_ns - p->first_ns) / 1e9;
+    return json_pack("{s:f, s:f, s:f, s:f, s:f}", "held_share",
+                     s > 0.0 ? (p->held_last_s - p->held_first_s) / s : 0.0, "mean_w",
+                     p->sum_w / p->cnt, "max_w", p->max_w, "sm_clock_mhz",
+                     p->clock_cnt ? p->clock_sum / p->clock_cnt : 0.0, "j_per_token",
+                     tokens > 0.0 ? (p->joule_last - p->joule_first) / tokens : 0.0);
 }
 
 /* --- the window ------------------------------------------------------------------ */
 
 /* start runs this program as a replay whose summary goes to out. */
 static tdm_status_t start(const tdm_cell_window_t *w, int out, pid_t *pid, tdm_error_t *err) {
-    char rate[32], window[32], seed[32], warm[32];
+    char rate[32], window[32], seed[32], warm[32], patience[32];
     char *argv[ARG_MAX_ + 1];
     uint32_t n = 0;
     static const char *const fixed[] = {"tandemctl", "replay", "--json", "--quiet", "--cut"};
@@ -181,6 +193,10 @@ static tdm_status_t start(const tdm_cell_window_t *w, int out, pid_t *pid, tdm_e
     argv[n++] = seed;
     argv[n++] = (char *)(uintptr_t) "--duration";
     argv[n++] = window;
+    /* who streams since the window began is still served at its end */
+    (void)snprintf(patience, sizeof patience, "%.0f", w->seconds + PATIENCE_S);
+    argv[n++] = (char *)(uintptr_t) "--seconds";
+    argv[n++] = patience;
     (void)snprintf(warm, sizeof warm, "%u", w->warm);
     if (w->warm > 0) argv[n++] = (char *)(uintptr_t) "--warm";
     if (w->warm > 0) argv[n++] = warm;
@@ -223,6 +239,9 @@ static json_t *replay(const tdm_ctl_options_t *o, const tdm_cell_window_t *w, po
    it was kept. */
 static const char *missed(const json_t *said, double epsilon) {
     double first = at(said, "waiting_first", NULL), last = at(said, "waiting_last", NULL);
+    static const char *const bad[] = {"refused", "failed", "lost", "timeout", "unsent"};
+    for (size_t i = 0; i < TDM_COUNT_OF(bad); i++)
+        if (at(said, bad[i], NULL) > 0.0) return bad[i];
     if (at(said, "share_over", NULL) > epsilon) return "gaps";
     if (at(said, "ttft_ms", TTFT_SHARE) > at(said, "ttft_target_ms", NULL)) return "ttft";
     return last > TDM_MAX(first + 1.0, 1.1 * first) ? "queue" : "";

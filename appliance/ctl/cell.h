@@ -6,11 +6,13 @@
    policy for prefill; and what one rate of it showed, as JSON:
 
      {"path", "policy", "rate", "kept", "missed": "gaps"|"ttft"|"queue"|"",
+      or how requests went unserved (tally.h),
       "replay": {what tandemctl replay --json says},
       "iterations": {...}, "hybrid": {"fused", "fallback"}, "fallbacks": {},
       "vcta": {"planned": {...}, "executed": {...}},     of this window alone
       "attention_share", "attention_s", "iterations_s",
-      "power": {"mean_w", "max_w", "sm_clock_mhz", "j_per_token"} or null} */
+      "power": {"mean_w", "max_w", "sm_clock_mhz", "j_per_token", "held_share": of the time,
+                that the power limit held clocks down} or null} */
 
 #include "appliance/ctl/options.h"
 

@@ -19,18 +19,24 @@ typedef struct words {
     double requests, ttft_ms, ttft_share, gap_ms, epsilon, appliances, kv_pages, noise, seed;
     double scale, cv, sequences, context, prefill_tokens, grid, floor, starve_ms;
     double kv_bytes, link_gbit, link_us;
-    double rate[TDM_PLANNER_LOADS];
+    double rate[TDM_PLANNER_RATE_MAX];
+    uint32_t warm[TDM_PLANNER_RATE_MAX];
+    double window;
     uint32_t rate_cnt;
     tdm_planner_policy_t policy[TDM_PLANNER_POLICY_MAX];
     uint32_t policy_cnt;
 } words_t;
 
-/* rates_read takes "0.5,0.7,1". */
+/* rates_read takes "0.5,0.7,1", of a window "0.5@20,0.7@30". */
 static int rates_read(const char *text, words_t *w) {
-    for (w->rate_cnt = 0; w->rate_cnt < TDM_PLANNER_LOADS;) {
+    for (w->rate_cnt = 0; w->rate_cnt < TDM_PLANNER_RATE_MAX;) {
         char *end;
         double v = strtod(text, &end);
-        if (end == text || !(v > 0.0 && v < 1e6) || (*end && *end != ',')) return 0;
+        unsigned long warm = 0;
+        if (end == text || !(v > 0.0 && v < 1e6)) return 0;
+        if (*end == '@') warm = strtoul(end + 1, &end, 10);
+        if (warm > TDM_SEQ_MAX || (*end && *end != ',')) return 0;
+        w->warm[w->rate_cnt] = (uint32_t)warm;
         w->rate[w->rate_cnt++] = v;
         if (!*end) return 1;
         text = end + 1;
@@ -94,7 +100,8 @@ static const char *words_read(int argc, char **argv, words_t *w) {
         {"--prefill-tokens", &w->prefill_tokens, 1, TDM_PLAN_TOKEN_MAX},
         {"--grid", &w->grid, 1, 1024},
         {"--floor", &w->floor, 1, TDM_PLAN_TOKEN_MAX},
-        {"--starve-ms", &w->starve_ms, 1, 1e9}};
+        {"--starve-ms", &w->starve_ms, 1, 1e9},
+        {"--window", &w->window, 1, 86400}};
     for (int i = 2; i < argc; i++) {
         const char *value = i + 1 < argc ? argv[i + 1] : NULL;
         size_t k = 0;
@@ -171,6 +178,8 @@ static tdm_planner_ask_t ask_of(const words_t *w, const tdm_workload_t *workload
                            .seed = (uint64_t)w->seed};
     a.rate_cnt = w->rate_cnt;
     memcpy(a.rate, w->rate, sizeof a.rate);
+    memcpy(a.warm, w->warm, sizeof a.warm);
+    a.window_ns = (int64_t)(w->window * 1e9);
     a.policy_cnt = w->policy_cnt;
     memcpy(a.policy, w->policy, sizeof a.policy);
     a.link = (tdm_planner_link_t){.token_bytes = w->kv_bytes,

@@ -8,7 +8,7 @@
      tandemctl plan --profile FILE|example --trace FILE|NAME
                     [--requests N] [--ttft-ms N] [--gap-ms N] [--epsilon X]
                     [--appliances N] [--kv-pages N] [--noise X] [--seed N]
-                    [--rates R,R,...] [--scale X] [--cv X]
+                    [--rates R[@WARM],R,...] [--window S] [--scale X] [--cv X]
                     [--policies P,P,...]
                     [--link-gbit X [--kv-bytes N] [--link-us X]]
                     [--sequences N] [--context N] [--prefill-tokens N]
@@ -16,7 +16,10 @@
                     [--json | --html FILE]
 
    --rates looks at those rates alone: with the trace, seed and --scale of a
-   tandemctl replay it is the same list of arrivals.  --sequences to
+   tandemctl replay it is the same list of arrivals.  --window S makes each rate
+   what bench serve measures: the arrivals of S seconds beside WARM decodes that
+   run already, then cut; with the replay's --requests (bench serve: 100000) it
+   is the same list again.  --sequences to
    --starve-ms say how the appliance is configured; the defaults suit a GPU.
    --policies compares ways to size prefill: quantile (Tandem's), mean,
    margin:X, static:N.  --link-gbit weighs a pool of prefill and a pool of

@@ -119,10 +119,10 @@ static const tdm_ctl_command_t command[] = {
     {"plan", tdm_ctl_plan, "",
      "plan              capacity: --profile FILE|example --trace FILE|NAME, with\n"
      "                    --requests --ttft-ms --ttft-share --gap-ms --epsilon --appliances\n"
-     "                    --kv-pages --noise --seed N, --json, --html FILE, --rates R,R..\n"
+     "                    --kv-pages --noise --seed N, --json, --html FILE, --rates R[@WARM],..\n"
      "                    --scale --cv --sequences --context --prefill-tokens --grid\n"
      "                    --floor --starve-ms --policies P,P.. --link-gbit X --kv-bytes N\n"
-     "                    --link-us X --spread"},
+     "                    --link-us X --spread --window S"},
     {"replay", tdm_ctl_replay, "",
      "replay            send a trace as it arrives: --trace FILE|NAME --door h3|http1\n"
      "                    --rate R | --load S --capacity C, --requests --duration --cv\n"
@@ -133,7 +133,7 @@ static const tdm_ctl_command_t command[] = {
     {"bench", tdm_ctl_bench, "serve merge",
      "bench serve       promises kept over load: --out BASE --rates R,R.. --cells PATH/POLICY,..\n"
      "                    --window S --planned FILE, and replay's own; goes on with BASE.json\n"
-     "                    --only PATH/POLICY[@RATE],.. --seconds N\n"
+     "                    --only PATH/POLICY[@RATE],.. --seconds N --first S\n"
      "  bench merge       several sittings in one: --out BASE FILE.. --plan FILE"},
     {"profile", profile, "",
      "profile           time the backend: --out BASE, with --config FILE --set K=V\n"

@@ -45,7 +45,9 @@ typedef struct tdm_look {
     tdm_look_hand_over_t *handed; /* [row_max] of the pools */
     uint32_t handed_cnt;
     double *ttft, *e2e; /* [row_max] of those served */
-    uint32_t served, good;
+    uint32_t warm_cnt;  /* of a window: the first rows of all, decodes that run when it begins */
+    uint32_t heard_cnt; /* requests that were not refused */
+    uint32_t served, ended, good; /* in ttft; in e2e */
     uint64_t over_cnt;
     tdm_sim_result_t one, sum; /* sum: gaps, times and iterations of all */
     tdm_planner_point_t *out;
@@ -78,7 +80,8 @@ TDM_MUST_USE tdm_status_t tdm_look_run(tdm_look_t *l, uint32_t k,
                                        void (*seen)(void *ctx, const tdm_sim_request_t *r),
                                        tdm_error_t *err);
 
-/* tdm_look_served notes a request that was served. */
+/* tdm_look_served notes a request whose first token came; e2e_ns < 0: the
+   window ended before it did. */
 void tdm_look_served(tdm_look_t *l, double ttft_ns, double e2e_ns, uint32_t gap_cnt,
                      uint32_t over_cnt);
 

@@ -79,6 +79,7 @@ static tdm_status_t draw_curve(tdm_look_t *l, tdm_planner_curve_t *c, tdm_error_
     double base = best > 0.0 ? best : RATE_FIRST * l->appliances;
     for (uint32_t i = 0; i < cnt && st == TDM_OK; i++) {
         double rate = ask->rate_cnt > 0 ? ask->rate[i] : base * loads[i];
+        l->warm_cnt = ask->warm[i];
         st = tdm_look_at(l, rate, &c->point[c->point_cnt++], &is_kept, err);
     }
     return st;
@@ -115,10 +116,12 @@ static tdm_status_t draw_all(tdm_look_t *l, tdm_planner_curve_t **curve, tdm_err
 tdm_status_t tdm_planner_run(const tdm_planner_ask_t *ask, tdm_planner_curve_t *curve,
                              tdm_error_t *err) {
     if (ask->appliance_max == 0 || ask->appliance_max > TDM_PLANNER_APPLIANCE_MAX ||
-        ask->workload->row_cnt < ask->appliance_max || ask->rate_cnt > TDM_PLANNER_LOADS ||
+        ask->workload->row_cnt < ask->appliance_max || ask->rate_cnt > TDM_PLANNER_RATE_MAX ||
         ask->policy_cnt > TDM_PLANNER_POLICY_MAX)
         return tdm_error_set(err, TDM_ERR_INVAL, "planner: 1 to %u appliances and a workload",
                              TDM_PLANNER_APPLIANCE_MAX);
+    if (ask->window_ns > 0 && (ask->appliance_max > 1 || ask->rate_cnt == 0))
+        return tdm_error_set(err, TDM_ERR_INVAL, "planner: a window is of one appliance, at rates");
     tdm_look_t *l;
     tdm_status_t st = tdm_look_open(ask, &l, err);
     if (st != TDM_OK) return st;

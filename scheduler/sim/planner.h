@@ -34,8 +34,9 @@
 TDM_BEGIN_DECLS
 
 #define TDM_PLANNER_APPLIANCE_MAX 64u
-#define TDM_PLANNER_LOADS         7u
-#define TDM_PLANNER_ROUTES        3u /* FUSED + i */
+#define TDM_PLANNER_LOADS         7u  /* around the highest rate that is kept */
+#define TDM_PLANNER_RATE_MAX      16u /* that may be asked for */
+#define TDM_PLANNER_ROUTES        3u  /* FUSED + i */
 #define TDM_PLANNER_POLICY_MAX    8u
 
 /* A way to choose how much prefill an iteration takes. */
@@ -69,7 +70,10 @@ typedef struct tdm_planner_ask {
     double ttft_share; /* of first tokens that come within it; 0: 0.99 */
     uint32_t appliance_max;
     uint32_t rate_cnt; /* > 0: look at these rates alone, and find no best one */
-    double rate[TDM_PLANNER_LOADS];
+    double rate[TDM_PLANNER_RATE_MAX];
+    uint32_t warm[TDM_PLANNER_RATE_MAX]; /* of a window: decodes that run when it begins */
+    int64_t window_ns;   /* > 0: each rate is a window of a replay (tandemctl replay --cut), of one
+                            appliance: its arrivals alone, from a warm start, cut at the end */
     uint32_t policy_cnt; /* 0: live's own alone */
     tdm_planner_policy_t policy[TDM_PLANNER_POLICY_MAX];
     tdm_planner_link_t link;
@@ -79,6 +83,10 @@ typedef struct tdm_planner_ask {
 /* One load of one curve. */
 typedef struct tdm_planner_point {
     double rate;       /* requests a second, all appliances together */
+    uint32_t requests; /* that arrive */
+    uint32_t is_kept;  /* the promise held; of a window: and its queue did not grow */
+    double decodes;    /* that run at a time, on average: rate x a request's gaps */
+    double waiting[2]; /* of a window: without a token, in its first and its last quarter */
     double attainment; /* share of requests with TTFT met and gaps inside */
     double over_share;
     double gap_ns[3];  /* p50, p99, p99.9 */
@@ -100,7 +108,7 @@ typedef struct tdm_planner_curve {
     uint32_t prefill_cnt; /* of them, for prefill alone; 0: every one does both */
     double best; /* the highest rate that keeps the promise; 0: none does, or nobody asked */
     uint32_t point_cnt;
-    tdm_planner_point_t point[TDM_PLANNER_LOADS];
+    tdm_planner_point_t point[TDM_PLANNER_RATE_MAX];
 } tdm_planner_curve_t;
 
 /* tdm_planner_curve_cnt gives the curves of an ask. */

@@ -116,8 +116,12 @@ static void put_three(FILE *f, const char *name, const double ns[3]) {
 }
 
 static void put_point(FILE *f, const tdm_planner_point_t *p) {
-    fprintf(f, "{\"rate\": %.4f, \"attainment\": %.5f, \"over_share\": %.6f", p->rate,
-            p->attainment, p->over_share);
+    fprintf(f,
+            "{\"rate\": %.4f, \"requests\": %u, \"kept\": %s, \"decodes\": %.1f, "
+            "\"waiting_first\": %.2f, "
+            "\"waiting_last\": %.2f, \"attainment\": %.5f, \"over_share\": %.6f",
+            p->rate, p->requests, p->is_kept ? "true" : "false", p->decodes, p->waiting[0],
+            p->waiting[1], p->attainment, p->over_share);
     put_three(f, "gap", p->gap_ns);
     fprintf(f, ", \"ttft_ms\": {\"p50\": %.1f, \"p90\": %.1f, \"p99\": %.1f, \"p999\": %.1f}",
             ms(p->ttft_ns[0]), ms(p->ttft_p90_ns), ms(p->ttft_ns[1]), ms(p->ttft_ns[2]));

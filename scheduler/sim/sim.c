@@ -16,6 +16,8 @@
 /* What one client saw. */
 typedef struct client {
     tdm_request_t request;
+    uint32_t is_open;
+    uint32_t token_cnt;
     int64_t first_ns;
     int64_t last_ns;
     uint32_t gap_cnt;
@@ -46,6 +48,7 @@ typedef struct sim {
     int32_t *prompt; /* one list of ids for everybody */
     uint32_t next;   /* row to arrive */
     uint32_t open_cnt;
+    uint32_t waiting_cnt; /* of them, without a token */
     double *ttft, *e2e;
     uint32_t ttft_cnt, e2e_cnt, good_cnt, met_cnt;
     uint64_t chunk_tok, bound_tok;
@@ -144,22 +147,28 @@ static void plan_all(sim_t *s) {
 
 static void see_gap(sim_t *s, client_t *c, int64_t at_ns) {
     double gap = (double)(at_ns - c->last_ns);
+    if (at_ns - TDM_NS_PER_S < s->ask->from_ns) return;
     double bin = gap / TDM_SIM_BIN_NS;
     s->out->bin[bin < TDM_SIM_BIN_CNT ? (uint32_t)bin : TDM_SIM_BIN_CNT]++;
     c->gap_cnt++;
     c->over_cnt += gap > (double)s->ask->gap_ns;
     s->out->gap_cnt++;
+    s->out->gap_sum_ns += gap;
     s->out->over_share += gap > (double)s->ask->gap_ns;
     s->out->stall200_share += gap > 200e6;
     s->out->stall500_share += gap > 500e6;
 }
 
 /* close_client tells whoever asked how it went. */
-static void close_client(sim_t *s, client_t *c, tdm_reason_t refused) {
+static void close_client(sim_t *s, client_t *c, tdm_reason_t refused, uint32_t is_cut) {
     s->open_cnt--;
+    s->waiting_cnt -= c->token_cnt == 0;
+    c->is_open = 0;
     if (!s->ask->seen) return;
     tdm_sim_request_t r = {.row = c->request.handle.slot,
                            .refused = refused,
+                           .is_cut = is_cut,
+                           .token_cnt = c->token_cnt,
                            .arrival_ns = c->request.arrival_ns - TDM_NS_PER_S,
                            .first_ns = c->first_ns - TDM_NS_PER_S,
                            .last_ns = c->last_ns - TDM_NS_PER_S,
@@ -170,7 +179,7 @@ static void close_client(sim_t *s, client_t *c, tdm_reason_t refused) {
 
 static void see_end(sim_t *s, client_t *c) {
     const tdm_request_t *r = &c->request;
-    close_client(s, c, TDM_REASON_NONE);
+    close_client(s, c, TDM_REASON_NONE, 0);
     s->out->finished++;
     s->e2e[s->e2e_cnt++] = (double)(c->last_ns - r->arrival_ns);
     int is_met = c->first_ns - r->arrival_ns <= s->ask->ttft_ns;
@@ -183,9 +192,10 @@ static void read_events(sim_t *s, int64_t at_ns) {
     while ((e = tdm_sched_event_peek(s->sched, 0)) != NULL) {
         client_t *c = &s->client[e->handle.slot];
         if (e->kind == TDM_EVENT_REFUSED) {
-            close_client(s, c, (tdm_reason_t)e->reason);
+            close_client(s, c, (tdm_reason_t)e->reason, 0);
             s->out->refused++;
         } else if (e->kind == TDM_EVENT_TOKEN) {
+            if (c->token_cnt++ == 0) s->waiting_cnt--;
             if (e->index == 0) {
                 c->first_ns = at_ns;
                 s->ttft[s->ttft_cnt++] = (double)(at_ns - c->request.arrival_ns);
@@ -213,7 +223,9 @@ static void arrive(sim_t *s) {
                                  .prompt = s->prompt};
     c->request.held_cnt = TDM_MIN(row->held_cnt, c->request.prompt_cnt);
     tdm_submit_t word = {.request = &c->request, .generation = 1};
+    c->is_open = 1;
     s->open_cnt++;
+    s->waiting_cnt++;
     s->next++;
     tdm_sched_submit(s->sched, s->now_ns, &word);
     read_events(s, s->now_ns);
@@ -258,6 +270,23 @@ static int64_t arrival_ns(const tdm_sim_ask_t *a, int64_t at_ns) {
     return at_ns >= a->cut_ns && at_ns < back_ns ? back_ns : at_ns;
 }
 
+/* wait_to lets time pass for those who wait. */
+static void wait_to(sim_t *s, int64_t to_ns) {
+    int64_t quarter_ns = (s->ask->until_ns - s->ask->from_ns) / 4;
+    for (int64_t k = 0; k < 2 && quarter_ns > 0; k++) {
+        int64_t begin_ns = s->ask->from_ns + 3 * k * quarter_ns + TDM_NS_PER_S;
+        int64_t ns = TDM_MIN(to_ns, begin_ns + quarter_ns) - TDM_MAX(s->now_ns, begin_ns);
+        if (ns > 0) s->out->waiting[k] += (double)s->waiting_cnt * (double)ns / (double)quarter_ns;
+    }
+}
+
+/* cut ends the run at its window's end. */
+static void cut(sim_t *s) {
+    for (uint32_t i = 0; i < s->next; i++)
+        if (s->client[i].is_open) close_client(s, &s->client[i], TDM_REASON_NONE, 1);
+    s->next = s->ask->workload->row_cnt;
+}
+
 /* turn lets time pass to the next thing that happens; 0: nothing will. */
 static int turn(sim_t *s) {
     plan_all(s);
@@ -266,7 +295,12 @@ static int turn(sim_t *s) {
         arrival = arrival_ns(s->ask, s->ask->workload->row[s->next].at_ns) + TDM_NS_PER_S;
     if (s->flight_cnt > 0) end = end_ns(&s->flight[0]);
     if (arrival == TDM_TIME_NEVER && end == TDM_TIME_NEVER) return 0;
-    if (arrival <= end) {
+    int64_t until_ns = s->ask->until_ns > 0 ? s->ask->until_ns + TDM_NS_PER_S : TDM_TIME_NEVER;
+    wait_to(s, TDM_MIN(TDM_MIN(arrival, end), until_ns));
+    if (TDM_MIN(arrival, end) > until_ns) {
+        s->now_ns = until_ns;
+        cut(s);
+    } else if (arrival <= end) {
         s->now_ns = TDM_MAX(s->now_ns, arrival);
         arrive(s);
     } else {

@@ -26,8 +26,10 @@ TDM_BEGIN_DECLS
 typedef struct tdm_sim_request {
     uint32_t row;
     tdm_reason_t refused; /* TDM_REASON_NONE: it was served */
+    uint32_t is_cut;      /* 1: the run ended before it did; token_cnt tokens had come */
+    uint32_t token_cnt;
     int64_t arrival_ns;
-    int64_t first_ns; /* first and last token */
+    int64_t first_ns; /* first and last token, where token_cnt > 0 */
     int64_t last_ns;
     uint32_t gap_cnt;
     uint32_t over_cnt; /* gaps over the target */
@@ -43,6 +45,8 @@ typedef struct tdm_sim_ask {
     int is_oracle;
     int64_t cut_ns, cut_for_ns; /* the network is lost for so long: who asks meanwhile arrives, all
                                    at once, when it is back */
+    int64_t from_ns;            /* gaps that end before do not count */
+    int64_t until_ns;           /* the run is cut then; 0: it ends with its last token */
     int64_t gap_ns;             /* the target that is judged */
     int64_t ttft_ns;            /* and this one */
     void (*seen)(void *ctx, const tdm_sim_request_t *request); /* at its end; NULL: nobody asks */
@@ -66,6 +70,9 @@ typedef struct tdm_sim_result {
     double attention_ns;   /* of it; and what it would be with both kinds one after the other */
     double serial_attention_ns;
     double span_s; /* first arrival to last token */
+    double gap_sum_ns;
+    double waiting[2]; /* arrived and without a token: mean of the first and the last quarter
+                          between from_ns and until_ns */
     uint64_t finished, refused, bound_cnt, iteration_cnt;
     uint64_t both_cnt, fused_cnt; /* iterations with both kinds, and those of them that fused */
     uint64_t fallback[TDM_REASON_CNT];

@@ -15,6 +15,7 @@
 
 #include <jansson.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 /* plan_to_file runs the command with its output in a file; the caller
@@ -99,6 +100,61 @@ static void of_few_requests_p99_is_the_slowest(void **state) {
     (void)fclose(f);
 }
 
+static double number_at(const json_t *j, size_t point, const char *a, const char *b) {
+    const json_t *curve = json_array_get(json_object_get(j, "curves"), 0);
+    const json_t *p = json_array_get(json_object_get(curve, "points"), point);
+    p = json_object_get(p, a);
+    return json_number_value(b ? json_object_get(p, b) : p);
+}
+
+/* A window is no longer than it is: of twenty times what can be served nobody is
+   heard to wait longer, the queue grows, and the promise is missed; all that
+   arrive are counted.  Decodes that run before it begins are in its gaps. */
+static void a_window_is_cut_and_starts_warm(void **state) {
+    (void)state;
+    static const char *const words[] = {
+        "tandemctl", "plan",       "--profile", "example", "--trace", "azure_conv",
+        "--rates",   "0.5,0.6@40", "--window",  "20",      "--json",  "--requests",
+        "5000",      "--policies", "quantile",  "--seed",  "1"};
+    const char *full[TDM_COUNT_OF(words)];
+    FILE *f;
+    assert_int_equal(plan_to_file((int)TDM_COUNT_OF(words), words, &f), 0);
+    json_t *j = json_loadf(f, 0, NULL);
+    (void)fclose(f);
+    assert_true(number_at(j, 0, "requests", NULL) > 2 && number_at(j, 0, "requests", NULL) < 25);
+    assert_true(number_at(j, 1, "decodes", NULL) > number_at(j, 0, "decodes", NULL) + 1.0);
+    assert_true(number_at(j, 1, "gap_ms", "p50") > number_at(j, 0, "gap_ms", "p50"));
+    json_decref(j);
+    memcpy(full, words, sizeof full);
+    full[7] = "100";
+    assert_int_equal(plan_to_file((int)TDM_COUNT_OF(full), full, &f), 0);
+    j = json_loadf(f, 0, NULL);
+    (void)fclose(f);
+    assert_true(number_at(j, 0, "requests", NULL) > 1000);
+    double longest = number_at(j, 0, "ttft_ms", "p999");
+    assert_true(longest > 10000 && longest <= 20000);
+    assert_true(number_at(j, 0, "waiting_last", NULL) > 2 * number_at(j, 0, "waiting_first", NULL));
+    const json_t *curve = json_array_get(json_object_get(j, "curves"), 0);
+    assert_true(json_is_false(
+        json_object_get(json_array_get(json_object_get(curve, "points"), 0), "kept")));
+    json_decref(j);
+}
+
+/* A window is of one appliance, at rates that are named. */
+static void a_window_of_nothing_is_refused(void **state) {
+    (void)state;
+    static const char *const bad[][11] = {
+        {"tandemctl", "plan", "--profile", "example", "--trace", "azure_conv", "--window", "5",
+         "--requests", "50", "--json"},
+        {"tandemctl", "plan", "--profile", "example", "--trace", "azure_conv", "--window", "5",
+         "--rates", "1@999", "--json"}};
+    for (size_t i = 0; i < TDM_COUNT_OF(bad); i++) {
+        FILE *f;
+        assert_int_equal(plan_to_file(11, bad[i], &f), i == 0 ? 1 : 2);
+        (void)fclose(f);
+    }
+}
+
 static void unknown_words_are_refused(void **state) {
     (void)state;
     static const char *const bad[][5] = {{"tandemctl", "plan", "--trace", "azure_conv", "--json"},
@@ -120,6 +176,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(the_defaults_plan),
                                        cmocka_unit_test(policies_and_pools_have_their_curves),
                                        cmocka_unit_test(of_few_requests_p99_is_the_slowest),
+                                       cmocka_unit_test(a_window_is_cut_and_starts_warm),
+                                       cmocka_unit_test(a_window_of_nothing_is_refused),
                                        cmocka_unit_test(unknown_words_are_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

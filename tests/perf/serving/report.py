@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What measured windows come to beside the simulator on the measured profile:
+bench files with both, a page of Markdown, and lines of the ledger."""
+import glob
+import json
+import os
+import sys
+
+import sitting
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+TARGET = {"gap_p50": "gap p50", "gap_p99": "gap p99", "ttft_p50": "TTFT p50", "ttft_p90": "TTFT p90"}
+
+
+def load(path):
+    with open(path, encoding="utf-8") as f:
+        return json.load(f)
+
+
+def is_measured(cell):
+    return "simulated" not in cell
+
+
+def of(bench, cell):
+    """The measured windows of a way to serve, by rate."""
+    return sorted((c for c in bench["cells"] if is_measured(c) and f"{c['path']}/{c['policy']}" == cell),
+                  key=lambda c: c["rate"])
+
+
+def bracket(rows):
+    """(highest rate below which all are kept, or 0; lowest that is not, or None) of windows by rate."""
+    bad = next((c["rate"] for c in rows if not c["kept"]), None)
+    good = max((c["rate"] for c in rows if c["kept"] and (bad is None or c["rate"] < bad)), default=0.0)
+    return good, bad
+
+
+def ratio(a, b):
+    """Of two capacities: of the rates that were kept, and between what it must lie; None: not measured."""
+    (low, high), (base_low, base_high) = a, b
+    if not low or not base_low:
+        return None
+    return low / base_low, low / base_high if base_high else None, high / base_low if high else None
+
+
+def at(rows, rate):
+    return next((c for c in rows if abs(c["rate"] - rate) < 1e-6 * rate), None)
+
+
+def capacities(bench, entry):
+    return {cell: bracket(of(bench, cell)) for cell in entry["cells"]}
+
+
+def planned(args, plan_file, name, bench):
+    """The simulator's word on every window of an entry, in a file of tandemctl plan."""
+    entry = plan_file["entries"][name]
+    policies = list(dict.fromkeys(c.split("/")[1] for c in entry["cells"]))
+    found = sitting.windows(args.bin, args.traces, args.profile, entry, plan_file["kv_pages"], plan_file["window_s"],
+                            policies, *plan_file.get("words", []))
+    wanted = set(entry["cells"]) | {f"{c['path']}/{c['policy']}" for c in bench["cells"]}
+    found["curves"] = [c for c in found["curves"] if f"{c['route']}/{c['policy'] or 'quantile'}" in wanted]
+    path = os.path.join(args.out, name + ".plan")
+    with open(path, "w", encoding="utf-8") as f:
+        json.dump(found, f)
+    return path
+
+
+# --- the page ---------------------------------------------------------------------------
+
+
+def ms(x):
+    return f"{x:.0f}" if x >= 100 else f"{x:.1f}"
+
+
+def window_row(c):
+    r, p = c["replay"], c.get("power")
+    both = c["hybrid"]["fused"] + c["hybrid"]["fallback"]
+    why = ", ".join(f"{k} {v:.0f}" for k, v in c["fallbacks"].items() if v > 0 and both) or "-"
+    board = f"{p['mean_w']:.0f} / {p['max_w']:.0f} | {p['sm_clock_mhz']:.0f} | {100 * p['held_share']:.0f} % | " \
+            f"{p['j_per_token']:.2f}" if p else "- | - | - | -"
+    return (f"| {c['path']}/{c['policy']} | {c['rate']:.3f} | {'kept' if c['kept'] else c['missed']} | "
+            f"{100 * r['share_over']:.3f} / {100 * r['share_over_twice']:.3f} | {ms(r['tbt_ms']['p50'])} / "
+            f"{ms(r['tbt_ms']['p99'])} / {ms(r['tbt_ms']['p999'])} | {ms(r['ttft_ms']['p50'])} / "
+            f"{ms(r['ttft_ms']['p90'])} / {ms(r['ttft_ms']['p99'])} | {r['waiting_first']:.1f} / {r['waiting_last']:.1f} | "
+            f"{r['goodput_per_s']:.2f} | {100 * c['hybrid']['fused'] / both if both else 0:.1f} % | {why} | "
+            f"{100 * c['attention_share']:.1f} % | {board} |")
+
+
+def span(found):
+    if not found:
+        return "not measured"
+    value, low, high = found
+    return f"{value:.3f} (between {'?' if low is None else f'{low:.3f}'} and {'?' if high is None else f'{high:.3f}'})"
+
+
+def compared(bench, entry):
+    """What an entry's comparisons come to: {what: ...}."""
+    cap = capacities(bench, entry)
+    fused, serial, fixed = entry["cells"][:3]
+    out = {"same": ratio(cap[fused], cap[serial]), "static": ratio(cap[fused], cap[fixed]), "cap": cap}
+    base = cap[fixed][0] or (of(bench, fixed)[0]["rate"] if of(bench, fixed) else 0)
+    a, b = (at(of(bench, x), base) for x in (fused, fixed))
+    if a and b:
+        out["ttft"] = b["replay"]["ttft_ms"]["p50"] / a["replay"]["ttft_ms"]["p50"], base
+    good = cap[fused][0]
+    below = [c for c in of(bench, fused) if c["rate"] <= good]
+    if below:
+        out["over"] = max(c["replay"]["share_over"] for c in below), max(c["replay"]["share_over_twice"] for c in below)
+    row = next((r for r in bench["carries"] if f"{r['path']}/{r['policy']}" == fused), {})
+    a = at(of(bench, fused), cap[serial][0]) if cap[serial][0] else None
+    b = at(of(bench, serial), cap[serial][0]) if cap[serial][0] else None
+    if a and b and a["attention_s"] > 0:  # over one list of arrivals
+        share, speed = b["attention_share"], b["attention_s"] / a["attention_s"]
+        out["bound"] = share, speed, 1 / (1 - share + share / speed)
+    out["row"] = row
+    return out
+
+
+def worst(bench, limit):
+    """The largest error of the plan at or below a rate: (error, what, cell, rate)."""
+    found = [(abs(r[k]), TARGET[k], f"{r['path']}/{r['policy']}", r["rate"]) for r in bench["errors"] for k in TARGET
+             if r.get(k) is not None and r["rate"] <= limit(r)]
+    return max(found, default=None)
+
+
+def below_knee(bench, entry):
+    cap = capacities(bench, entry)
+    return lambda r: 1.001 * cap.get(f"{r['path']}/{r['policy']}", (0, None))[0]
+
+
+def page_of(name, bench, entry):
+    found = compared(bench, entry)
+    fused, serial, fixed = entry["cells"][:3]
+    yield f"## {entry['trace']}, {entry['gap_ms']} ms"
+    yield ""
+    yield f"Planned capacity of {fused} {entry['capacity']:.3f}/s. Measured, requests/s: " + "; ".join(
+        f"{c} kept to {lo:.3f}" + (f", missed at {hi:.3f}" if hi else "") for c, (lo, hi) in found["cap"].items()
+        if lo or hi) + "."
+    yield ""
+    yield f"- Capacity of {fused} over {serial}: {span(found['same'])}."
+    if "bound" in found:
+        a, s, bound = found["bound"]
+        yield (f"- At serial's highest kept rate attention is {100 * a:.1f} % of its iterations' time and ran {s:.3f} x as fast "
+               f"fused, which allows {bound:.3f}.")
+    yield f"- Capacity of {fused} over {fixed}: {span(found['static'])}."
+    if "ttft" in found:
+        yield f"- TTFT p50 at {found['ttft'][1]:.3f}/s: {fixed} takes {found['ttft'][0]:.2f} x what {fused} does."
+    if "over" in found:
+        yield (f"- {fused} at and below its capacity: at most {100 * found['over'][0]:.3f} % of gaps over the target, "
+               f"{100 * found['over'][1]:.3f} % over twice the target.")
+    error = worst(bench, below_knee(bench, entry))
+    if error:
+        yield f"- The plan's worst error where the promise was kept: {100 * error[0]:.1f} % ({error[1]}, {error[2]} at {error[3]:.3f}/s)."
+    yield ""
+    yield ("| cell | requests/s | promise | gaps over / over twice, % | gap p50 / p99 / p99.9 ms | TTFT p50 / p90 / p99 ms | "
+           "waiting, first / last quarter | goodput/s | fused | fallbacks | attention | W mean / most | SM MHz | held by power | "
+           "J a token |")
+    yield "|---|--:|---|--:|--:|--:|--:|--:|--:|---|--:|--:|--:|--:|--:|"
+    for cell in dict.fromkeys([*entry["cells"], *(f"{c['path']}/{c['policy']}" for c in bench["cells"])]):
+        for c in of(bench, cell):
+            yield window_row(c)
+    yield ""
+    if bench["errors"]:
+        yield "The plan over what was seen:"
+        yield ""
+        yield "| cell | requests/s | gap p50 | gap p99 | TTFT p50 | TTFT p90 |"
+        yield "|---|--:|--:|--:|--:|--:|"
+        for r in bench["errors"]:
+            cells = " | ".join("-" if r.get(k) is None else f"{100 * r[k]:+.1f} %" for k in TARGET)
+            yield f"| {r['path']}/{r['policy']} | {r['rate']:.3f} | {cells} |"
+        yield ""
+    yield from simulated_table(bench, entry)
+
+
+def simulated_table(bench, entry):
+    """Of the simulated windows: which rates kept the promise."""
+    rates = [r for r, _ in entry["rates"]]
+    yield "All windows, K kept, x missed; small letters k and o are **simulated** on the measured profile."
+    yield ""
+    yield "| cell | " + " | ".join(f"{r:.3f}" for r in rates) + " |"
+    yield "|---" * (len(rates) + 1) + "|"
+    for cell in entry["cells"]:
+        marks = []
+        for r in rates:
+            c = next((c for c in bench["cells"] if f"{c['path']}/{c['policy']}" == cell and abs(c["rate"] - r) < 1e-3 * r), None)
+            marks.append(" " if c is None else ("K" if c["kept"] else "x") if is_measured(c) else "k" if c["kept"] else "o")
+        yield f"| {cell} | " + " | ".join(marks) + " |"
+    yield ""
+
+
+# --- the ledger -------------------------------------------------------------------------
+
+
+def ledger_lines(name, bench, entry, made):
+    import ledger  # pylint: disable=import-outside-toplevel  # not in a bundle
+    found, base = compared(bench, entry), f"serving.{entry['trace']}"
+    if entry["gap_ms"] != 60:
+        base += f"_{entry['gap_ms']}ms"
+    note = f"{bench['trace']}, gap {entry['gap_ms']} ms, {bench['window_s']:.0f} s a window after a warm start; "
+    rows = []
+
+    def put(what, value, unit, aim, more):
+        row = ledger.line(f"{base}.{what}", round(value, 4), unit, aim, "service", made["command"], note + more)
+        rows.append({**row, "device": made["device"], "commit": made["commit"]})
+    fixed = entry["cells"][2]
+    if found["same"]:
+        put("capacity_vs_serial_same_policy.ratio", found["same"][0], "ratio", ">= 1.07", span(found["same"]))
+    if found["static"]:
+        put("capacity_vs_serial_static.ratio", found["static"][0], "ratio", ">= 1.12", f"{fixed}, {span(found['static'])}")
+    if "over" in found:
+        put("share_over_target.percent", 100 * found["over"][0], "percent", "<= 1",
+            f"the most of the windows kept; over twice the target {100 * found['over'][1]:.3f} %")
+    if "ttft" in found:
+        put("ttft_p50_vs_serial_static.ratio", found["ttft"][0], "ratio", ">= 2", f"{fixed} at {found['ttft'][1]:.3f}/s")
+    return rows
+
+
+def write(args):
+    os.makedirs(args.out, exist_ok=True)
+    plan_file = load(args.plan)
+    lines, rows, errors = [], [], []
+    made = {"command": "tests/perf/serving/run.py sit", "device": "NVIDIA H200", "commit": "unknown"}
+    if args.made:
+        made.update(load(args.made))
+    for path in sorted(glob.glob(os.path.join(args.merged, "*_*.json"))):
+        name = os.path.basename(path)[:-5]
+        if name not in plan_file["entries"]:
+            continue
+        base, entry = os.path.join(args.out, name), plan_file["entries"][name]
+        sys.stdout.write(sitting.ctl(args.bin, "bench", "merge", "--out", base, "--plan",
+                                     planned(args, plan_file, name, load(path)), path))
+        bench = load(base + ".json")
+        lines += page_of(name, bench, entry)
+        rows += ledger_lines(name, bench, entry, made) if args.ledger else []
+        error = worst(bench, below_knee(bench, entry))
+        if error:
+            errors.append((error, name))
+    text = "\n".join(lines)
+    if args.page:
+        with open(args.page, encoding="utf-8") as f:
+            head = f.read().split("<!-- generated -->")[0]
+        with open(args.page, "w", encoding="utf-8") as f:
+            f.write(head + "<!-- generated -->\n\n" + text)
+    else:
+        print(text)
+    if args.ledger:
+        import ledger  # pylint: disable=import-outside-toplevel
+        if errors:
+            (value, what, cell, rate), name = max(errors)
+            row = ledger.line("serving.planner_error.percent", round(100 * value, 2), "percent", "<= 15", "service",
+                              made["command"], f"worst of all windows kept: {what}, {cell} at {rate:.3f}/s, {name}")
+            rows.append({**row, "device": made["device"], "commit": made["commit"]})
+        ledger.put(rows)
+    return 0
