@@ -140,8 +140,6 @@ static tdm_status_t close_files(const char *model, int has_gpu, tdm_sandbox_t *o
 static const char *const refused[] = {
     /* the net, and other processes' sockets; socket itself is below */
     "connect",
-    "bind",
-    "listen",
     "accept",
     "accept4",
     "socketcall",
@@ -210,32 +208,53 @@ static const char *const refused[] = {
     "ioperm",
 };
 
+/* CUDA's driver gives a socket a name and does not start without (sandbox.h). */
+static const char *const refused_without_gpu[] = {"bind", "listen"};
+
+static int refuse(scmp_filter_ctx filter, const char *const *name, size_t cnt) {
+    int is_good = 1;
+    for (size_t i = 0; is_good && i < cnt; i++) {
+        int call = seccomp_syscall_resolve_name(name[i]);
+        if (call == __NR_SCMP_ERROR) continue; /* an older library does not know it */
+        is_good = seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), call, 0) == 0;
+    }
+    return is_good;
+}
+
+#define SOCK_TYPE_MASK 0xf /* of the kernel's linux/net.h: above it are flags */
+
 /* Signals reach this process alone: abort() and the driver's own.  A driver
    that looks for its daemon may make the socket of a local one, and finds
-   nobody. */
+   nobody: not by a datagram either, which needs no connect, for its address
+   is beside it.  SOCK_RAW is a local datagram's other name (unix(7)). */
 static int refuse_by_argument(scmp_filter_ctx filter) {
     const struct {
         int call;
-        scmp_datum_t but;
-    } rule[] = {{SCMP_SYS(kill), (scmp_datum_t)getpid()},
-                {SCMP_SYS(tgkill), (scmp_datum_t)getpid()},
-                {SCMP_SYS(socket), AF_UNIX}};
+        struct scmp_arg_cmp when;
+    } rule[] = {
+        {SCMP_SYS(kill), SCMP_A0(SCMP_CMP_NE, (scmp_datum_t)getpid(), 0)},
+        {SCMP_SYS(tgkill), SCMP_A0(SCMP_CMP_NE, (scmp_datum_t)getpid(), 0)},
+        {SCMP_SYS(socket), SCMP_A0(SCMP_CMP_NE, AF_UNIX, 0)},
+        {SCMP_SYS(socket), SCMP_A1(SCMP_CMP_MASKED_EQ, SOCK_TYPE_MASK, SOCK_DGRAM)},
+        {SCMP_SYS(socket), SCMP_A1(SCMP_CMP_MASKED_EQ, SOCK_TYPE_MASK, SOCK_RAW)},
+        {SCMP_SYS(socketpair), SCMP_A0(SCMP_CMP_NE, AF_UNIX, 0)},
+        {SCMP_SYS(socketpair), SCMP_A1(SCMP_CMP_MASKED_EQ, SOCK_TYPE_MASK, SOCK_DGRAM)},
+        {SCMP_SYS(socketpair), SCMP_A1(SCMP_CMP_MASKED_EQ, SOCK_TYPE_MASK, SOCK_RAW)},
+    };
     for (size_t i = 0; i < TDM_COUNT_OF(rule); i++)
-        if (seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), rule[i].call, 1,
-                             SCMP_A0(SCMP_CMP_NE, rule[i].but)) != 0)
+        if (seccomp_rule_add_array(filter, SCMP_ACT_ERRNO(EPERM), rule[i].call, 1, &rule[i].when) !=
+            0)
             return 0;
     return 1;
 }
 
-static tdm_status_t close_calls(tdm_sandbox_t *out, tdm_error_t *err) {
+static tdm_status_t close_calls(int has_gpu, tdm_sandbox_t *out, tdm_error_t *err) {
     scmp_filter_ctx filter = seccomp_init(SCMP_ACT_ALLOW);
     if (!filter) return tdm_error_set(err, TDM_ERR_NOMEM, "seccomp: no memory");
-    int is_good = refuse_by_argument(filter), rc = 0;
-    for (size_t i = 0; is_good && i < TDM_COUNT_OF(refused); i++) {
-        int call = seccomp_syscall_resolve_name(refused[i]);
-        if (call == __NR_SCMP_ERROR) continue; /* an older library does not know it */
-        is_good = seccomp_rule_add(filter, SCMP_ACT_ERRNO(EPERM), call, 0) == 0;
-    }
+    int rc = 0;
+    int is_good = refuse_by_argument(filter) && refuse(filter, refused, TDM_COUNT_OF(refused));
+    if (is_good && !has_gpu)
+        is_good = refuse(filter, refused_without_gpu, TDM_COUNT_OF(refused_without_gpu));
     if (is_good) rc = seccomp_load(filter);
     seccomp_release(filter);
     if (!is_good || (rc != 0 && rc != -EINVAL && rc != -ENOSYS))
@@ -250,5 +269,5 @@ tdm_status_t tdm_sandbox_enter(const char *model, int has_gpu, tdm_sandbox_t *ou
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
         return tdm_error_set(err, TDM_ERR_IO, "no_new_privs: %s", strerror(errno));
     tdm_status_t st = close_files(model, has_gpu, out, err);
-    return st == TDM_OK ? close_calls(out, err) : st;
+    return st == TDM_OK ? close_calls(has_gpu, out, err) : st;
 }

@@ -14,23 +14,33 @@
                 the audit, not the flight recorder, not another's home, not
                 the NIC.  It also keeps this process from looking into any
                 outside it (ptrace, /proc/PID/mem).
-     calls      seccomp: no socket of the net, no way to another's socket,
-                no program, no signal to another process, no mount,
-                namespace, key ring, tracing, io_uring or kernel part.  They
-                fail with EPERM, which a driver that tries one without need
-                can bear.
+     calls      seccomp: no socket of the net, no way to another's socket
+                nor from it (a local one with connections may be made, and
+                neither connects, nor has a name, nor accepts), no program,
+                no signal to another process, no mount, namespace, key ring,
+                tracing, io_uring or kernel part.  They fail with EPERM,
+                which a driver that tries one without need can bear.
 
    With a GPU the nodes /dev/nvidia* that are there at entry are written as
    well: nvidiactl, the GPUs, nvidia-uvm and -uvm-tools, nvidia-modeset and
    the folders of capabilities.  What CUDA's driver asks beyond device nodes
    lies below /proc, /sys, /usr and /etc/nvidia (NVIDIA's Container Device
    Interface names nodes and libraries, snapd's interface opengl what is
-   read, gVisor's nvproxy the nodes that compute needs; libcuda 535.309 was
-   traced through cuInit where there is no GPU: of all that it asks MPS's
-   socket and making nodes are refused).  What it does without, there:
-   nvidia-modprobe (nodes must exist: nvidia-persistenced or the image's
-   tandem-gpu.service), MPS, the daemons' sockets, memory shared by CUDA IPC,
-   a cache of compiled code below $HOME.
+   read, gVisor's nvproxy the nodes that compute needs; so did the trace
+   below).  What it does without, there: nvidia-modprobe (nodes must exist:
+   nvidia-persistenced or the image's tandem-gpu.service), MPS, the daemons'
+   sockets, memory shared by CUDA IPC, a cache of compiled code below $HOME.
+
+   With a GPU bind and listen are not refused.  libcuda 580.159.04, traced on
+   H200s from cuInit to a kernel's end, gives a socket the abstract name
+   cuda-uvmfd-<PID namespace>-<pid>; without bind or without listen cuInit
+   gives 304 (CUDA_ERROR_OPERATING_SYSTEM), whatever errno they fail with.
+   With these two and all else refused, of calls and files, it worked:
+   context, device and pinned memory, a kernel, NVML.  Who connects to such a
+   name gets no answer and is not read, for accept is refused; a name that is
+   a file is Landlock's to refuse.  What is left is the name itself: about a
+   hundred bytes that other processes of this network namespace can see, and
+   a name that one of them might have wanted.
 
    It is entered before the driver is loaded and not after cuInit: Landlock
    holds the thread that asks and those that it starts later, and a driver's

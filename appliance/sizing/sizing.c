@@ -215,8 +215,7 @@ void tdm_sizing_spec(const tdm_config_t *c, const tdm_sizing_t *sizing, tdm_exec
     *spec = (tdm_exec_spec_t){
         .backend = sizing->backend,
         .poll_mode = (uint32_t)sizing->poll_mode,
-        .is_sandboxed =
-            c->exec_sandbox == 0 ? sizing->backend == TDM_EXEC_BACKEND_CPU : c->exec_sandbox == 1,
+        .is_sandboxed = c->exec_sandbox != 2, /* auto and on */
         .weight_dtype = (uint32_t)c->exec_weight_dtype,
         .config =
             {

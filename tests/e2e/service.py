@@ -15,6 +15,7 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from appliance import PATIENCE, Appliance  # noqa: E402
+from unit_file import filtered  # noqa: E402
 
 BIN = ""
 
@@ -76,30 +77,6 @@ def a_service_manager_is_told():
     finally:
         manager.socket.close()
         manager.dir.cleanup()
-
-
-def filtered(unit):
-    """The system calls that a unit's SystemCallFilter= lines allow."""
-    sets, group = {}, None
-    text = subprocess.run(["systemd-analyze", "syscall-filter", "--no-pager"], capture_output=True,
-                          text=True, check=True).stdout
-    for line in text.splitlines():
-        if line.startswith("@"):
-            group = sets.setdefault(line.strip(), set())
-        elif re.match(r"    [@\w]", line) and group is not None:
-            group.add(line.strip())
-
-    def members(name):
-        if not name.startswith("@"):
-            return {name}
-        return set().union(*(members(m) for m in sets[name]))
-
-    allowed = set()
-    with open(unit, encoding="utf-8") as f:
-        for line in re.findall(r"(?m)^SystemCallFilter=(.*)$", f.read()):
-            for name in line.lstrip("~").split():
-                allowed = allowed - members(name) if line.startswith("~") else allowed | members(name)
-    return allowed | members("@default")
 
 
 class Sandboxed(Appliance):

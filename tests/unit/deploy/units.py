@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The units of deploy/systemd and deploy/image are sound and tight.  usage: units.py ROOT
+"""The units of deploy/systemd and deploy/image are sound and tight, and CUDA's driver can work.  usage: units.py ROOT
 
 systemd-analyze judges them as files, no systemd runs.  Exit 77 without it."""
 import glob
@@ -11,7 +11,30 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../e2e"))
+from unit_file import filtered, values  # noqa: E402
+
 EXPOSURE_MAX = 2.5
+# What libcuda and NVML 580.159.04 asked of Linux from cuInit to a kernel's end, with root's rights, on a host of
+# two H200s: all calls, and all that was opened.  Only root may open nvidia-cap1, and they look whether they may.
+DRIVER_CALLS = """access arch_prctl bind brk clock_nanosleep clone3 close connect dup eventfd2 execve exit_group fcntl fstat
+    ftruncate futex get_mempolicy getdents64 geteuid getpid getrandom gettid ioctl listen lseek memfd_create mkdir mmap
+    mprotect munmap newfstatat openat pipe2 poll pread64 prlimit64 read readlink rseq rt_sigaction rt_sigprocmask
+    sched_get_priority_max sched_get_priority_min sched_getaffinity set_robust_list set_tid_address setsockopt socket stat
+    symlink sysinfo uname unlink write""".split()
+DRIVER_FAMILIES = ("AF_UNIX",)
+# Each node, and the names that /proc/devices has for its number: of this driver, of older ones.
+DRIVER_NODES = {"nvidiactl": ("nvidia", "nvidia-frontend"), "nvidia0": ("nvidia", "nvidia-frontend"),
+                "nvidia1": ("nvidia", "nvidia-frontend"), "nvidia-uvm": ("nvidia-uvm",),
+                "nvidia-caps/nvidia-cap1": ("nvidia-caps",), "nvidia-caps/nvidia-cap2": ("nvidia-caps",)}
+DRIVER_PATHS = """/etc/ld.so.cache /etc/localtime /lib/x86_64-linux-gnu/libc.so.6 /usr/local/nvidia/lib64/libcuda.so.1 /proc/cpuinfo
+    /proc/devices /proc/driver/nvidia/capabilities/mig/config /proc/driver/nvidia/capabilities/mig/monitor
+    /proc/driver/nvidia/params /proc/self/maps /proc/self/status /proc/self/task/1/comm /proc/sys/vm/mmap_min_addr
+    /sys/bus/pci/devices/0000:00:06.0/numa_node /sys/devices/system/cpu/online
+    /sys/devices/system/memory/block_size_bytes /sys/devices/system/node/node0/cpumap""".split()
+# What a setting hides.
+HIDES = {"ProtectHome=yes": ("/home/", "/root/", "/run/user/"), "PrivateTmp=yes": ("/tmp/", "/var/tmp/"),
+         "PrivateDevices=yes": ("/dev/nvidia",), "ProcSubset=pid": ("/proc/c", "/proc/d", "/proc/sys")}
 # What only a packaged machine has, and other packages' units that ours name.
 STAND_INS = ("usr/sbin/tandemd", "usr/libexec/tandem/hugepages", "usr/libexec/tandem/nic",
              "usr/libexec/tandem/agent", "usr/libexec/tandem/first-boot", "usr/libexec/tandem/health",
@@ -89,6 +112,22 @@ def check(units, examples, sockets=()):
     return out
 
 
+def check_driver(unit):
+    """What the unit would refuse to CUDA's driver."""
+    with open(unit, encoding="utf-8") as f:
+        text = f.read()
+    out = [f"call {c}" for c in DRIVER_CALLS if c not in filtered(unit)]
+    out += [f"family {f}" for f in DRIVER_FAMILIES if f not in values(unit, "RestrictAddressFamilies")]
+    allowed = re.findall(r"(?m)^DeviceAllow=char-(\S+) rw$", text)
+    out += [f"node {n}" for n, names in DRIVER_NODES.items() if not set(names) <= set(allowed)]
+    paths = DRIVER_PATHS + ["/dev/" + n for n in DRIVER_NODES]
+    out += [f"{setting} hides {p}" for setting, under in HIDES.items() if f"\n{setting}\n" in text
+            for p in paths if p.startswith(under)]
+    print(f"tandemd.service and CUDA's driver: {len(DRIVER_CALLS)} calls, {len(DRIVER_NODES)} nodes, {len(paths)} paths; "
+          f"refused: {out or 'none'}")
+    return out
+
+
 def main():
     if not shutil.which("systemd-analyze"):
         sys.exit(77)
@@ -98,7 +137,8 @@ def main():
     examples = sorted(glob.glob(os.path.join(base, "examples", "*.conf")))
     assert len(units) == 10 and examples
     findings = check(units, examples, glob.glob(os.path.join(base, "*.socket")))
-    with tempfile.TemporaryDirectory() as folder:  # both checks can fail
+    findings += check_driver(os.path.join(base, "tandemd.service"))
+    with tempfile.TemporaryDirectory() as folder:  # each check can fail
         loose = os.path.join(folder, "tandemd.service")
         with open(os.path.join(base, "tandemd.service"), encoding="utf-8") as f:
             text = f.read()
@@ -108,6 +148,14 @@ def main():
         found = " ".join(check([loose], []))
         if "exposure" not in found or "Bogus" not in found:
             findings.append(f"a loose unit passed: {found}")
+        narrow = os.path.join(folder, "narrow.service")
+        with open(narrow, "w", encoding="utf-8") as f:
+            f.write(text.replace("char-nvidia-uvm rw", "char-nvidia-uvm r").replace("=AF_UNIX ", "=")
+                    .replace("=~@privileged", "=~@privileged @network-io").replace("\nUMask", "\nPrivateDevices=yes\nUMask"))
+        found = check_driver(narrow)
+        for word in ("call bind", "call listen", "family AF_UNIX", "node nvidia-uvm", "PrivateDevices=yes hides /dev/nvidiactl"):
+            if word not in found:
+                findings.append(f"a narrow unit passed: {word} not in {found}")
     print("\n".join(findings) or "the units are sound")
     sys.exit(1 if findings else 0)
 

@@ -3,7 +3,7 @@
    to another, no file but the model's and the system's own; and what an
    executor lives on still works.
    Goal: with a GPU its driver works inside as well, and has no node but its
-   own.
+   own; the socket that it names lets nobody in.
    Method: a child enters and tries; its exit status is the number of the
    first thing that was not as wanted.  The driver is played (fake_cuda.c), in
    a mount namespace whose /dev has its nodes as files. */
@@ -17,6 +17,7 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -156,6 +157,37 @@ static int try_calls(void) {
     return 0;
 }
 
+/* A datagram carries its address: no connect is asked for. */
+static int try_datagrams(void) {
+    int pair[2];
+    if (!fails(socket(AF_UNIX, SOCK_DGRAM, 0), EPERM)) return 1;
+    if (!fails(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), EPERM)) return 2;
+    if (!fails(socket(AF_UNIX, SOCK_RAW, 0), EPERM)) return 3; /* another name of it */
+    if (!fails(socketpair(AF_UNIX, SOCK_DGRAM, 0, pair), EPERM)) return 4;
+    if (!fails(socketpair(AF_UNIX, SOCK_RAW, 0, pair), EPERM)) return 5;
+    if (!fails(socketpair(AF_TIPC, SOCK_STREAM, 0, pair), EPERM)) return 6;
+    return socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0 ? 0 : 7;
+}
+
+/* bound: rc and errno of a bind of a fresh local socket, abstract where the
+   name begins with @; out is the socket. */
+static int bound(const char *name, int type, int *out) {
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    size_t n = strlen(name);
+    memcpy(at.sun_path, name, n);
+    if (*name == '@') at.sun_path[0] = 0;
+    *out = socket(AF_UNIX, type | SOCK_NONBLOCK, 0);
+    return *out < 0 ? -2
+                    : bind(*out, (struct sockaddr *)&at,
+                           (socklen_t)(offsetof(struct sockaddr_un, sun_path) + n + 1));
+}
+
+static int try_binding(void) {
+    int s;
+    if (!fails(bound("@tdm-sandbox", SOCK_SEQPACKET, &s), EPERM)) return 1;
+    return fails(listen(s, 1), EPERM) ? 0 : 2;
+}
+
 static int try_files(void) {
     char path[160];
     if (opens(secret, O_RDONLY) == 0 || errno != EACCES) return 1;
@@ -201,6 +233,16 @@ static void calls_are_refused(void **state) {
     assert_int_equal(in_child(try_calls), 0);
 }
 
+static void datagrams_are_refused(void **state) {
+    (void)state;
+    assert_int_equal(in_child(try_datagrams), 0);
+}
+
+static void a_socket_gets_no_name(void **state) {
+    (void)state;
+    assert_int_equal(in_child(try_binding), 0);
+}
+
 static void files_are_out_of_reach(void **state) {
     (void)state;
     assert_int_equal(in_child(try_files), 0);
@@ -229,6 +271,31 @@ static int try_other_nodes(void) {
     return try_calls() ? 6 : 0;
 }
 
+/* The driver's socket has a name, and nobody comes in. */
+static int try_visitors(void) {
+    char name[64], path[96];
+    int s, t;
+    (void)snprintf(name, sizeof name, "@cuda-uvmfd-%u-%d", 4026531836u, (int)getpid());
+    if (bound(name, SOCK_SEQPACKET, &s) != 0) return 1;
+    if (listen(s, 128) != 0) return 2;
+    if (!fails(accept(s, NULL, NULL), EPERM)) return 3; /* else EAGAIN */
+    if (!fails(accept4(s, NULL, NULL, SOCK_CLOEXEC), EPERM)) return 4;
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    socklen_t n = sizeof at;
+    if (getsockname(s, (struct sockaddr *)&at, &n) != 0) return 5;
+    t = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+    if (!fails(connect(t, (struct sockaddr *)&at, n), EPERM)) return 6;
+    (void)snprintf(path, sizeof path, "%s/door", folder);
+    if (!fails(bound(path, SOCK_SEQPACKET, &t), EACCES)) return 7; /* Landlock */
+    return try_datagrams() ? 8 : 0;
+}
+
+static void nobody_comes_in_by_the_drivers_socket(void **state) {
+    (void)state;
+    has_gpu = 1;
+    assert_int_equal(in_child(try_visitors), 0);
+}
+
 static void a_gpus_driver_works_inside(void **state) {
     (void)state;
     has_gpu = 1;
@@ -250,9 +317,12 @@ static void a_model_that_is_not_there_is_no_error(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(calls_are_refused, setup, teardown),
+        cmocka_unit_test_setup_teardown(datagrams_are_refused, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_socket_gets_no_name, setup, teardown),
         cmocka_unit_test_setup_teardown(files_are_out_of_reach, setup, teardown),
         cmocka_unit_test_setup_teardown(an_executor_can_work, setup, teardown),
         cmocka_unit_test_setup_teardown(a_gpus_driver_works_inside, setup, teardown),
+        cmocka_unit_test_setup_teardown(nobody_comes_in_by_the_drivers_socket, setup, teardown),
         cmocka_unit_test_setup_teardown(a_gpus_driver_has_no_node_but_its_own, setup, teardown),
         cmocka_unit_test_setup_teardown(a_model_that_is_not_there_is_no_error, setup, teardown),
     };

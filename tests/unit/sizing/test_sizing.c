@@ -58,13 +58,13 @@ static void auto_takes_the_gpu_where_there_is_one(void **state) {
     assert_int_equal(s.backend, TDM_EXEC_BACKEND_CPU);
 }
 
-static void the_sandbox_is_on_unless_the_driver_is_in_it(void **state) {
+static void the_sandbox_is_on_unless_it_is_off(void **state) {
     (void)state;
     static const struct {
         const char *set;
         const tdm_machine_t *machine;
         uint32_t want;
-    } one[] = {{"exec.sandbox=auto", &without, 1}, {"exec.sandbox=auto", &with_gpu, 0},
+    } one[] = {{"exec.sandbox=auto", &without, 1}, {"exec.sandbox=auto", &with_gpu, 1},
                {"exec.sandbox=on", &with_gpu, 1},  {"exec.sandbox=on", &without, 1},
                {"exec.sandbox=off", &without, 0},  {"exec.sandbox=off", &with_gpu, 0}};
     for (size_t i = 0; i < TDM_COUNT_OF(one); i++) {
@@ -242,7 +242,7 @@ static void fp8_weights_leave_room_for_pages(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(auto_takes_the_gpu_where_there_is_one),
-        cmocka_unit_test(the_sandbox_is_on_unless_the_driver_is_in_it),
+        cmocka_unit_test(the_sandbox_is_on_unless_it_is_off),
         cmocka_unit_test(plans_are_begun_ahead_where_that_is_faster),
         cmocka_unit_test(ahead_asks_for_two_plans_in_flight),
         cmocka_unit_test(graphs_beyond_decode_are_asked_for),
