@@ -186,6 +186,9 @@ def a_bench_weighs_ways_to_serve_and_leaves_no_trace():
             assert c["power"] is None, c
         arrivals = {(c["rate"], c["replay"]["requests"]) for c in cells}
         assert len(arrivals) == 2, arrivals
+        planned = json.loads(a.ctl("plan", "--profile", "example", "--trace", f.name, "--window", "2", "--rates", "15@4,30@4",
+                                   "--json").stdout)["curves"][0]["points"]
+        assert {(p["rate"], p["requests"]) for p in planned} == arrivals, planned  # the same list
         assert sum(" carries " in line for line in r.stdout.splitlines()) == 3, r.stdout
         assert a.get("/config")[1] == before
         with open(out + ".html", encoding="utf-8") as g:
@@ -353,10 +356,16 @@ def a_modelled_card_is_marked():
         assert len(cells) == 6 * 7 and all(c["simulated"]["is_model"] for c in cells), cells
         with open(os.path.join(d, "llama-3-8b_arxiv_sample_60.html"), encoding="utf-8") as f:
             assert "0 windows are measured, 42 simulated" in f.read()
-        with open(os.path.join(d, "sitting.json"), encoding="utf-8") as f:
-            first = json.load(f)[0]
-        assert first["gap_ms"] == 60 and first["cells"][:2] == ["fused/quantile", "serial/quantile"], first
         profile = os.path.join(d, "h200_model_llama-3-8b.json")
+        r = subprocess.run([sys.executable, serving, "plan", BIN, d, d, "--profile", profile, "--window", "10",
+                            "--only", "arxiv_sample"],
+                           capture_output=True, text=True, timeout=400, check=False)
+        assert r.returncode == 0, r.stderr
+        with open(os.path.join(d, "sitting.json"), encoding="utf-8") as f:
+            plan = json.load(f)
+        assert plan["is_model"] and plan["lanes"][0][0] == ["arxiv_sample_60", "fused/quantile", "guess"], plan
+        assert all(0 <= at < len(plan["entries"][name]["rates"]) for lane in plan["lanes"] for name, _, at in lane
+                   if isinstance(at, int)), plan
         a = Appliance(BIN, {**NO_PORT, "sched.profile": profile}, ready=False)
         with a:
             assert a.process.wait(30) == 1 and "a model" in a.log(), a.log()

@@ -43,7 +43,7 @@ def ratio(a, b):
 
 
 def at(rows, rate):
-    return next((c for c in rows if abs(c["rate"] - rate) < 1e-6 * rate), None)
+    return next((c for c in rows if abs(c["rate"] - rate) < 1e-4 * rate), None)
 
 
 def capacities(bench, entry):
@@ -56,6 +56,9 @@ def planned(args, plan_file, name, bench):
     policies = list(dict.fromkeys(c.split("/")[1] for c in entry["cells"]))
     found = sitting.windows(args.bin, args.traces, args.profile, entry, plan_file["kv_pages"], plan_file["window_s"],
                             policies, *plan_file.get("words", []))
+    for c in filter(is_measured, bench["cells"]):  # one list of arrivals for both, or nothing can be compared
+        point = at(found["curves"][0]["points"], c["rate"])
+        assert point is None or point["requests"] == c["replay"]["requests"], (name, c["rate"], point, c["replay"])
     wanted = set(entry["cells"]) | {f"{c['path']}/{c['policy']}" for c in bench["cells"]}
     found["curves"] = [c for c in found["curves"] if f"{c['route']}/{c['policy'] or 'quantile'}" in wanted]
     path = os.path.join(args.out, name + ".plan")

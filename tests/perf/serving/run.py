@@ -19,6 +19,9 @@
       the plan beside what was measured, with its error, and the other cells
       simulated (report.py)
 
+  run.py self
+      shows how rates are chosen
+
 TRACES is the folder of the public traces; a name that is no file there is a
 generator's.  Everything simulated says so in its file."""
 import argparse
@@ -149,6 +152,7 @@ def main():
     s.add_argument("--set", action="append", default=[])
     s.add_argument("--word", action="append", default=[], help="one more word for tandemctl bench serve")
     s.add_argument("--archive", help="OUT as a tar.gz, renewed after each window")
+    sub.add_parser("self")
     s = sub.add_parser("merge")
     s.add_argument("bin")
     s.add_argument("out")
@@ -160,6 +164,8 @@ def main():
     s.add_argument("--page", help="a page of Markdown: what follows its line <!-- generated -->")
     s.add_argument("--made", help="JSON: device, commit and command, for the ledger")
     args = p.parse_args()
+    if args.what == "self":
+        return sitting.self_test()
     return {"simulate": simulate, "plan": sitting.make, "sit": sit, "merge": sitting.merge,
             "report": report.write}[args.what](args)
 

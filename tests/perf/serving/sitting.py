@@ -11,11 +11,13 @@ A plan (sitting.json):
 where is the number of a rate; "guess": the highest at which the simulator keeps
 the promise, moved by what fused/quantile has shown of it; "next": the one that narrows a cell's capacity
 down, by what is measured so far (none, where the highest rate that is kept and
-the lowest that is not are neighbours), or "as CELL": the highest rate at which
+the lowest that is not are neighbours), "kept": that too, until one is kept, or
+"as CELL": the highest rate at which
 CELL kept the promise, or the lowest that it was measured at; "rest": what else
 has not been measured, near the guesses first.  A lane is one appliance on one GPU; a comparison stands
 in one lane, as GPUs differ.  All cells of an entry get the same arrivals and
 the same warm start at one rate."""
+import datetime
 import glob
 import json
 import os
@@ -29,11 +31,15 @@ from appliance import Appliance
 
 TRACES = {"arxiv_sample": "arxiv_sample.csv", "azure_code": "AzureLLMInferenceTrace_code.csv",
           "mooncake": "conversation_trace.jsonl", "arxiv_long": "arxiv_long_online.csv"}
+# Bursts and silence follow each other for minutes in this one (63 requests in its first 180 s, 531 in the next 60), so
+# that a window needs a stretch of it that is busy throughout: from a second to a second since the first.
+STRETCH = {"azure_code": (1740, 2100)}
 SPREAD = {"mooncake": ["--spread"]}  # its arrivals are filed in steps of 3 s
 FIXED = ["static:512", "static:1024", "static:1536", "static:2048"]
 TTFT_MS = 5000
 REST_S = 3  # between two windows: configuration, warm start, what is cancelled
 SHARES = [0.5, *(x / 40 for x in range(28, 43))]  # of fused/quantile's capacity: 0.70 to 1.05 by 0.025
+COARSE = [x / 20 for x in range(12, 26)]
 
 
 def ctl(bin_dir, *words, timeout=1800):
@@ -43,8 +49,24 @@ def ctl(bin_dir, *words, timeout=1800):
     return r.stdout
 
 
+def stretch_of(path, begin_s, end_s):
+    """The rows of an Azure trace between two moments, as a file of its own."""
+    stem, end = os.path.splitext(os.path.basename(path))
+    out = os.path.join(tempfile.gettempdir(), f"tandem-traces-{os.getuid()}", f"{stem}_{begin_s}_{end_s}{end}")
+    with open(path, encoding="ascii") as f:
+        head, *rows = f.readlines()
+    when = [datetime.datetime.fromisoformat(r.split(",")[0][:26]) for r in rows]
+    os.makedirs(os.path.dirname(out), exist_ok=True)
+    with tempfile.NamedTemporaryFile("w", dir=os.path.dirname(out), delete=False) as f:
+        f.write(head + "".join(r for r, t in zip(rows, when) if begin_s <= (t - when[0]).total_seconds() < end_s))
+    os.replace(f.name, out)
+    return out
+
+
 def trace_of(folder, name):
     path = os.path.join(folder, TRACES.get(name, name))
+    if os.path.isfile(path) and name in STRETCH:
+        return stretch_of(path, *STRETCH[name])
     return path if os.path.isfile(path) else name
 
 
@@ -87,17 +109,24 @@ def decodes_at(points, rate):
 
 def entry_of(bin_dir, traces, profile, pages, trace, gap, window_s, words):
     """An entry, and which fixed chunks of serial carry most, by the simulator."""
-    found = plan(bin_dir, traces, profile, pages, trace, gap, "--requests", 400, "--policies",
+    found = plan(bin_dir, traces, profile, pages, trace, gap, "--requests", 1200 if trace in STRETCH else 400, "--policies",
                  ",".join(["quantile", *FIXED]), *words)
     best = {(c["route"], c["policy"]): c["best"] for c in found["curves"]}
     fixed = sorted(FIXED, key=lambda p: -best["serial", p])
     knee = next(c for c in found["curves"] if (c["route"], c["policy"]) == ("fused", "quantile"))
     assert knee["best"] > 0, f"{trace}: no rate keeps {gap} ms"
-    rates = [round(x * knee["best"], 3) for x in SHARES]
-    entry = {"trace": trace, "gap_ms": gap, "capacity": knee["best"], "fixed": fixed[:2],
-             "rates": [[r, max(1, min(200, round(decodes_at(knee["points"], r))))] for r in rates],
+
+    def rates_of(shares):
+        return [[round(x * knee["best"], 3), max(1, min(200, round(decodes_at(knee["points"], x * knee["best"]))))]
+                for x in shares]
+    entry = {"trace": trace, "gap_ms": gap, "capacity": knee["best"], "fixed": fixed[:2], "rates": rates_of(COARSE),
              "cells": ["fused/quantile", "serial/quantile", f"serial/{fixed[0]}", "streams/quantile",
                        f"fused/{fixed[0]}", f"serial/{fixed[1]}"]}
+    shares = SHARES
+    if trace == "arxiv_sample":  # whose knees are looked for: by windows they are lower than by a day
+        there = kept(windows(bin_dir, traces, profile, entry, pages, window_s, ["quantile"], *words))["fused/quantile"]
+        shares = [0.5, *(COARSE[max(0, highest(there))] + x / 40 for x in range(-10, 5))]
+    entry["rates"] = rates_of(shares)
     entry["steps"] = kept(windows(bin_dir, traces, profile, entry, pages, window_s, ["quantile", *fixed[:2]], *words))
     return entry
 
@@ -106,8 +135,8 @@ def guess(entry, cell):
     return max(0, highest(entry["steps"][cell]))
 
 
-def share_at(share):
-    return min(range(len(SHARES)), key=lambda i: abs(SHARES[i] - share))
+def rate_at(entry, share):
+    return min(range(len(entry["rates"])), key=lambda i: abs(entry["rates"][i][0] - share * entry["capacity"]))
 
 
 def lanes_of(entries, gap):
@@ -116,20 +145,20 @@ def lanes_of(entries, gap):
     name = f"arxiv_sample_{gap}"
     e = entries[name]
     fused, serial, fixed, streams, fused_fixed, fixed2 = e["cells"]
-    for cell in (fused, serial, fixed):
-        first.append([name, cell, "guess"])
-    first += [[name, fused, f"as {fixed}"], [name, fused, f"as {serial}"], [name, serial, "next"], [name, fused, "next"],
-              [name, fixed, "next"]]
+    # What fused keeps over what serial misses is the least that its gain can be.
+    first += [[name, fused, "guess"], [name, fused, "kept"], [name, serial, "guess"], [name, serial, "next"],
+              [name, fixed, "guess"], [name, fixed, "next"], [name, fused, f"as {fixed}"], [name, fused, f"as {serial}"],
+              [name, fused, "next"]]
     for part in (0.95, 0.7):
         for key, o in entries.items():
             if key == name or o["gap_ms"] != gap:
                 continue
-            at = share_at(part)
+            at = rate_at(o, part)
             second += [[key, o["cells"][0], at], [key, o["cells"][2], at]]
         if part == 0.95:
-            second += [[name, fused, "guess"], [name, streams, "guess"]]
+            second += [[name, streams, "guess"], [name, fused, "guess"]]
     second += [[name, fused_fixed, "guess"], [name, fixed2, "guess"]]
-    low = [[name, fused, share_at(x)] for x in (0.85, 0.7, 0.5)]
+    low = [[name, fused, rate_at(e, x)] for x in (0.85, 0.7, 0.5)]
     again = [[name, c, "next"] for _ in range(3) for c in (fused, serial, fixed)]
     rest = [[name, c, "rest"] for c in e["cells"] for _ in SHARES]
     return [first + low + again + rest,
@@ -161,14 +190,15 @@ def make(args):
 # --- measuring it -----------------------------------------------------------------------
 
 
-def narrowed(have, cnt):
-    """The next number to look at, of cnt, where have says which were kept: 2, 4, 8 on, then half-way."""
+def narrowed(have, cnt, said):
+    """The next number to look at, of cnt, where have says which were kept: on from what was said to be
+    the last by 2, 4, 8, then half-way."""
     bad = min((i for i, k in have.items() if not k), default=None)
     good = max((i for i, k in have.items() if k and (bad is None or i < bad)), default=None)
     if bad is None:
-        return min(good + 2 ** len(have), cnt - 1)
+        return min(good + 2 ** max(1, sum(i >= said for i in have)), cnt - 1)
     if good is None:
-        return max(bad - 2 ** len(have), 0)
+        return max(bad - 2 ** max(1, sum(i <= said for i in have)), 0)
     return (good + bad) // 2  # good itself, and so nothing new, where they are neighbours
 
 
@@ -206,8 +236,10 @@ class Bench:
             at = where
         elif where == "guess":
             at = here
-        elif where == "next":
-            at = narrowed(have, len(rates)) if have else here
+        elif where == "next" or (where == "kept" and not any(have.values())):
+            at = narrowed(have, len(rates), guess(self.entries[name], cell)) if have else here
+        elif where == "kept":
+            return None
         elif where == "rest":
             at = min((i for i in range(len(rates)) if i not in have), key=lambda i: abs(i - here), default=-1)
         else:
@@ -225,7 +257,7 @@ class Lane:
         self.bench = Bench(args.out, sitting["entries"])
         self.end = time.monotonic() + args.seconds
         self.log = open(os.path.join(args.out, "log"), "a", encoding="utf-8")
-        self.first_s = min(5.0, args.window / 8)
+        self.seen = set()  # paths whose kernels have run
         self.words = [*sitting.get("words", []), *args.word]
         cpus = sorted(os.sched_getaffinity(0))
         # tiles have three cores for themselves, the client has the last third
@@ -255,13 +287,19 @@ class Lane:
                 tar.add(self.args.out, os.path.basename(os.path.abspath(self.args.out)))
         os.replace(f.name, self.args.archive)
 
+    def first_s(self, cell):
+        """Of a window before, for memory and kernels that are touched for the first time."""
+        if cell.split("/")[0] in self.seen:
+            return 0
+        return min(2.0 if self.seen else 5.0, self.args.window / 8)
+
     def window(self, a, name, cell, at):
         e = self.sitting["entries"][name]
         rate, warm = e["rates"][at]
         begin = time.monotonic()
         words = ["bench", "serve", "--out", os.path.join(self.args.out, name), "--trace",
                  trace_of(self.args.traces, e["trace"]), "--door", self.args.door, "--window", self.args.window, "--first",
-                 self.first_s, "--cells", ",".join(e["cells"]), "--rates", f"{rate}@{warm}", "--only", f"{cell}@{rate}",
+                 self.first_s(cell), "--cells", ",".join(e["cells"]), "--rates", f"{rate}@{warm}", "--only", f"{cell}@{rate}",
                  "--gap-ms", e["gap_ms"], "--ttft-ms", TTFT_MS, "--requests", 100000, *SPREAD.get(e["trace"], []),
                  *self.words]
         if self.args.door == "h3":
@@ -270,7 +308,7 @@ class Lane:
         p = subprocess.run([os.path.join(self.args.bin, "tandemctl"), *map(str, words)], check=False, capture_output=True,
                            text=True, env={**os.environ, "TANDEM_SOCKET": a.settings["control.socket"]},
                            timeout=self.args.window + 120)
-        self.first_s = 0
+        self.seen.add(cell.split("/")[0])
         self.say(f"{name} {cell}@{rate} warm {warm}: {time.monotonic() - begin:.1f} s, rc {p.returncode}\n  "
                  + p.stderr.strip().replace("\n", "\n  "))
         return p.returncode == 0
@@ -292,7 +330,7 @@ class Lane:
                 if at is None:
                     steps.pop(0)
                     continue
-                if time.monotonic() + self.args.window + self.first_s + REST_S > self.end:
+                if time.monotonic() + self.args.window + self.first_s(cell) + REST_S > self.end:
                     steps.clear()
                     break
                 if self.gap_of(steps[0]) != gap:
@@ -324,7 +362,8 @@ class Lane:
     def run(self):
         steps = [s for s in self.sitting["lanes"][self.args.lane]]
         for _ in range(3):  # lives of an appliance
-            if steps and time.monotonic() + self.args.start + self.args.window + self.first_s + REST_S < self.end:
+            self.seen.clear()
+            if steps and time.monotonic() + self.args.start + self.args.window + 5 + REST_S < self.end:
                 self.serve(steps)
         self.pack()
         files = glob.glob(os.path.join(self.args.out, "*_*.json"))
@@ -334,6 +373,39 @@ class Lane:
                 done += len(json.load(f).get("cells", []))
         self.say(f"{done} windows are measured")
         return 0 if done else 1
+
+
+def self_test():
+    """Wherever the capacity is and whatever the plan said, its neighbours are found, each rate looked at once."""
+    cnt = 16
+    for knee in range(cnt + 1):  # so many rates are kept
+        for said in range(cnt):
+            have = {said: said < knee}
+            for _ in range(7):
+                at = narrowed(have, cnt, said)
+                if at in have:
+                    break
+                have[at] = at < knee
+            good, bad = max((i for i in have if have[i]), default=-1), min((i for i in have if not have[i]), default=cnt)
+            assert (good, bad) == (knee - 1, knee), (knee, said, have)
+    with tempfile.TemporaryDirectory() as out:
+        entry = {"rates": [[1.0 + i, 1] for i in range(8)],
+                 "steps": {"fused/quantile": [True] * 5 + [False] * 3, "serial/quantile": [True] * 4 + [False] * 4}}
+        bench = Bench(out, {"e_60": entry})
+
+        def seen(*cells):
+            with open(os.path.join(out, "e_60.json"), "w", encoding="utf-8") as f:
+                json.dump({"cells": [{"path": p, "policy": "quantile", "rate": 1.0 + i, "kept": k, **more}
+                                     for p, i, k, more in cells]}, f)
+        assert bench.choose("e_60", "fused/quantile", "guess") == 4
+        seen(("fused", 4, False, {}), ("fused", 2, True, {}), ("fused", 3, True, {"simulated": {}}))
+        assert bench.choose("e_60", "fused/quantile", 4) is None and bench.choose("e_60", "fused/quantile", "kept") is None
+        assert bench.choose("e_60", "fused/quantile", "next") == 3
+        assert bench.choose("e_60", "serial/quantile", "guess") == 2  # fused carries one less than was said
+        assert bench.choose("e_60", "serial/quantile", "as fused/quantile") == 2
+        assert bench.choose("e_60", "serial/quantile", "as streams/quantile") is None
+    print("sitting: capacities are narrowed down")
+    return 0
 
 
 def sit(args):
