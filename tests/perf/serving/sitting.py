@@ -125,7 +125,7 @@ def entry_of(bin_dir, traces, profile, pages, trace, gap, window_s, words):
     shares = SHARES
     if trace == "arxiv_sample":  # whose knees are looked for: by windows they are lower than by a day
         there = kept(windows(bin_dir, traces, profile, entry, pages, window_s, ["quantile"], *words))["fused/quantile"]
-        shares = [0.5, *(COARSE[max(0, highest(there))] + x / 40 for x in range(-10, 5))]
+        shares = sorted({0.5, *(round(COARSE[max(0, highest(there))] + x / 40, 3) for x in range(-10, 5))})
     entry["rates"] = rates_of(shares)
     entry["steps"] = kept(windows(bin_dir, traces, profile, entry, pages, window_s, ["quantile", *fixed[:2]], *words))
     return entry
