@@ -184,6 +184,12 @@ static void account(const words_t *w, const tdm_profile_set_t *set, double took_
     printf("%u shapes beside the points: error p50 %.1f %%, p95 %.1f %%, worst %.1f %%\n",
            set->check.shape_cnt, 100.0 * (double)set->check.p50_error,
            100.0 * (double)set->check.p95_error, 100.0 * (double)set->check.worst_error);
+    for (uint32_t i = 0; i < set->miss_cnt; i++) {
+        const tdm_profile_miss_t *x = &set->miss[i];
+        printf("  %s, %u prefill tokens at %u beside %u decodes over %u: %.2f ms, told %.2f\n",
+               name[TDM_PROFILE_FUSED + x->variant], x->chunk, x->depth, x->batch, x->kv,
+               x->ns * 1e-6, x->told_ns * 1e-6);
+    }
 }
 
 int tdm_ctl_profile(int argc, char **argv, const char *version) {

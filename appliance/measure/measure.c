@@ -35,8 +35,7 @@ typedef struct raw {
 /* A shape that the table is not made from. */
 typedef struct check {
     tdm_load_t load;
-    uint32_t variant;
-    double total_ns;
+    tdm_profile_miss_t is; /* but for what the table tells */
 } check_t;
 
 typedef struct measure {
@@ -156,8 +155,12 @@ static tdm_status_t look_beside(measure_t *m, tdm_error_t *err) {
                                                              r.shape.chunk),
                                .kv_cnt = kv,
                                .kv_max = r.shape.batch ? kv / r.shape.batch : 0},
-                      .variant = r.shape.variant,
-                      .total_ns = median(r.total, r.cnt)};
+                      .is = {.chunk = r.shape.chunk,
+                             .depth = r.shape.depth,
+                             .batch = r.shape.batch,
+                             .kv = (uint32_t)kv,
+                             .variant = r.shape.variant,
+                             .ns = median(r.total, r.cnt)}};
     }
     return TDM_OK;
 }
@@ -322,18 +325,32 @@ static void put_attention(measure_t *m, tdm_profile_set_t *set) {
     }
 }
 
-static void judge(measure_t *m, tdm_profile_check_t *out) {
+static double error_of(const tdm_profile_miss_t *miss) {
+    return fabs(miss->told_ns / miss->ns - 1.0);
+}
+
+static int worst_first(const void *a, const void *b) {
+    double x = error_of(&((const check_t *)a)->is), y = error_of(&((const check_t *)b)->is);
+    return (x < y) - (x > y);
+}
+
+static void judge(measure_t *m, tdm_profile_set_t *set) {
+    tdm_profile_check_t *out = &set->check;
     double error[CHECK_MAX];
     uint32_t cnt = m->check_cnt;
     *out = (tdm_profile_check_t){.shape_cnt = cnt};
     for (uint32_t i = 0; i < cnt; i++) {
-        const check_t *c = &m->check[i];
-        error[i] = fabs(tdm_table_ns(&m->table, c->variant, &c->load) / c->total_ns - 1.0);
+        check_t *c = &m->check[i];
+        c->is.told_ns = tdm_table_ns(&m->table, c->is.variant, &c->load);
+        error[i] = error_of(&c->is);
     }
     out->p50_error = (float)median(error, cnt);
     if (cnt == 0) return;
     out->p95_error = (float)error[(uint32_t)ceil(0.95 * cnt - 1e-9) - 1u];
     out->worst_error = (float)error[cnt - 1u];
+    qsort(m->check, cnt, sizeof *m->check, worst_first);
+    set->miss_cnt = TDM_MIN(cnt, TDM_PROFILE_MISS_MAX);
+    for (uint32_t i = 0; i < set->miss_cnt; i++) set->miss[i] = m->check[i].is;
 }
 
 static tdm_status_t points(measure_t *m, tdm_profile_set_t *set, tdm_error_t *err) {
@@ -343,7 +360,7 @@ static tdm_status_t points(measure_t *m, tdm_profile_set_t *set, tdm_error_t *er
     tdm_status_t st = tdm_profile_build(set, m->ask->guess, &m->table, err);
     if (st == TDM_OK) put_attention(m, set);
     if (st == TDM_OK) st = tdm_profile_build(set, m->ask->guess, &m->table, err);
-    if (st == TDM_OK) judge(m, &set->check);
+    if (st == TDM_OK) judge(m, set);
     set->clock_khz = (uint32_t)median(m->clock_khz, TDM_MIN(m->clock_cnt, CLOCK_MAX));
     if (st != TDM_OK) tdm_profile_set_free(set);
     return st;

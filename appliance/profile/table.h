@@ -49,8 +49,18 @@ typedef struct tdm_profile_point {
 
 #define TDM_PROFILE_POINT_MAX 65536u
 
+#define TDM_PROFILE_MISS_MAX 8u
+
+/* A shape beside the points: prefill tokens at a depth beside decodes over kv tokens. */
+typedef struct tdm_profile_miss {
+    uint32_t chunk, depth, batch, kv;
+    uint32_t variant; /* TDM_PROFILE_FUSED + variant is the kind */
+    double told_ns;   /* by the table */
+    double ns;        /* measured */
+} tdm_profile_miss_t;
+
 /* How well the finished table tells shapes that it was not made from:
-   |predicted / measured - 1| over shape_cnt of them. */
+   |told / measured - 1| over shape_cnt of them. */
 typedef struct tdm_profile_check {
     uint32_t shape_cnt; /* 0: nobody looked */
     float p50_error;
@@ -70,6 +80,8 @@ typedef struct tdm_profile_set {
     uint32_t is_model; /* 1: computed from a model of a machine, not measured */
     double fixed_ns;
     tdm_profile_check_t check;
+    uint32_t miss_cnt;                             /* not filed */
+    tdm_profile_miss_t miss[TDM_PROFILE_MISS_MAX]; /* of the check, worst first */
     uint32_t point_cnt;
     tdm_profile_point_t *point; /* [point_cnt], from malloc */
 } tdm_profile_set_t;

@@ -74,7 +74,8 @@ TDM_MUST_USE int tdm_gemm_keep(tdm_gemm_t *g, const tdm_gemm_shape_t *shape);
 
 /* tdm_gemm_time chooses among several by time, with real operands: w are w_cnt
    weights of one shape in turn, so that the second-level cache does not hold
-   them; y is overwritten.  Waits for the stream.  0, or what failed. */
+   them; y is overwritten.  A choice of an earlier life is run once, for its
+   kernel to be there.  Waits for the stream.  0, or what failed. */
 TDM_MUST_USE int tdm_gemm_time(tdm_gemm_t *g, const tdm_gemm_shape_t *shape, const void *x,
                                const void *const *w, uint32_t w_cnt, void *y,
                                struct CUstream_st *stream);

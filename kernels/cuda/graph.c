@@ -8,7 +8,8 @@
 #include "kernels/cuda/cuda_private.h"
 #include "kernels/plan/plan.h"
 
-#define TURNS 8u /* layers whose weights take turns while products are timed */
+#define TURNS         8u    /* layers whose weights take turns while products are timed */
+#define OPERAND_SCALE 5e-5f /* standard deviation 0.95 */
 
 /* An iteration of nothing: no rows, no page, nobody samples. */
 static void send_empty(tdm_cuda_t *c) {
@@ -186,15 +187,32 @@ static uint32_t weights_of(const tdm_cuda_t *c, uint32_t k, const void **w) {
     return k == CUDA_PRODUCT_CNT - 1 || c->wide ? 1 : cnt;
 }
 
-/* time_products lets the shapes of decode iterations, which only stream the
-   weights, be chosen by time.  Operands are what the buffers hold. */
+/* draw_operands fills what products read: a product of zeros draws less power
+   than one of data, and another algorithm may be its fastest. */
+static void draw_operands(tdm_cuda_t *c) {
+    const tdm_shape_t *s = &c->shape;
+    const struct {
+        void *at;
+        uint64_t cols;
+    } of[] = {{c->x, s->hidden}, {c->att, (uint64_t)s->nhead_q * s->head_dim}, {c->hidden, s->ffn}};
+    for (size_t i = 0; i < TDM_COUNT_OF(of); i++)
+        CUDA_TRY(c,
+                 tdm_rows_draw(i, OPERAND_SCALE, c->row_max * of[i].cols / 4 * 4, 0, of[i].at,
+                               c->stream),
+                 "operands to time products with");
+}
+
+/* time_products chooses by time: cuBLASLt's first choice is a third slower than
+   its best at some numbers of rows (448 of Llama-3-8B's layer took longer than
+   512), and a kernel that no iteration has run yet costs its first milliseconds. */
 static void time_products(tdm_cuda_t *c) {
     const void *w[TURNS];
-    uint32_t last = tdm_gemm_rows(c->config.seq_max);
-    for (uint32_t rows = 1; rows <= last; rows = tdm_gemm_rows(rows + 1)) {
+    draw_operands(c);
+    for (uint32_t rows = 1; rows <= c->row_max; rows = tdm_gemm_rows(rows + 1)) {
         const void *x[CUDA_PRODUCT_CNT] = {c->x, c->att, c->x, c->hidden, c->x};
         void *y[CUDA_PRODUCT_CNT] = {c->qkv, c->residual, c->gate_up, c->residual, c->logits};
         for (uint32_t k = 0; k < CUDA_PRODUCT_CNT; k++) {
+            if (k == CUDA_PRODUCT_CNT - 1 && rows > c->want_max) continue;
             tdm_gemm_shape_t shape = tdm_cuda_product(c, k, rows);
             uint32_t cnt = weights_of(c, k, w);
             CUDA_TRY(c, tdm_gemm_time(c->gemm, &shape, x[k], w, cnt, y[k], c->stream),

@@ -110,6 +110,7 @@ def parts():
         # KV pages for what weights and work leave of 139 GiB.
         *(Part(f"profile_{name}", 290, [
             f"{b}/bin/tandemctl", "profile", "--out", "{out}/" + name, "--budget", "240",
+            "--power-w", power_w(),
             "--set", f"model.path=dummy:{name}@131072", "--set", "exec.backend=cuda", "--set", f"exec.kv_pages={pages}",
             "--set", "exec.huge_plans=0", "--set", "api.context=131072", "--set", "sched.sequences=255",
             "--set", "sched.prefill_tokens=2048"])
@@ -202,6 +203,12 @@ def engine():
         return "none"
     with open(path, "rb") as f:
         return hashlib.sha256(f.read()).hexdigest()[:16]
+
+
+def power_w():
+    """The power cap of the first GPU, in watts; the others of a host are alike."""
+    described = gpus()[1]
+    return str(round(float(described[0].split(",")[6].split()[0]))) if described else "0"
 
 
 def gpus():
