@@ -55,7 +55,8 @@ static double attention_ns(const tdm_profile_table_t *t, uint32_t variant, const
 
 static double linear_ns(const tdm_profile_table_t *t, double tok) {
     place_t n = locate(t->lin_at, TDM_PROFILE_LIN_CNT, tok);
-    double f = t->is_stair && n.f > 0.0 && n.f < 1.0 ? 1.0 : n.f;
+    int is_stair = t->stair_from && tok >= (double)t->stair_from;
+    double f = is_stair && n.f > 0.0 && n.f < 1.0 ? 1.0 : n.f;
     return mix((double)t->lin_ns[n.i], (double)t->lin_ns[n.i + 1u], f);
 }
 

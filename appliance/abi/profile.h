@@ -50,9 +50,9 @@ typedef struct tdm_profile_box {
 
 typedef struct tdm_profile_table {
     double fixed_ns;
-    uint32_t is_stair;  /* lin takes the upper neighbour; 0: it is interpolated */
-    double clock_khz;   /* SM clock while it was measured; 0: not told */
-    uint32_t split_max; /* CTAs that share one sequence's decode; 1 where none */
+    uint32_t stair_from; /* from so many tokens on lin takes the upper neighbour; 0: never */
+    double clock_khz;    /* SM clock while it was measured; 0: not told */
+    uint32_t split_max;  /* CTAs that share one sequence's decode; 1 where none */
     float lin_at[TDM_PROFILE_LIN_CNT];
     float lin_ns[TDM_PROFILE_LIN_CNT];
     float chunk_at[TDM_PROFILE_CHUNK_CNT]; /* axes ascend from 0 */

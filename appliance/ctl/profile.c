@@ -13,6 +13,10 @@
 #include <string.h>
 #include <unistd.h>
 
+/* Products of more rows come in steps of 64, as the table's entries do; of
+   fewer in steps of 16 (tdm_gemm_rows of kernels/cuda). */
+#define GPU_STAIR_FROM 256u
+
 typedef struct words {
     tdm_config_t config;
     const char *out;
@@ -124,7 +128,7 @@ static tdm_status_t measure(const words_t *w, const tdm_model_t *model, tdm_prof
                    .is_filled = sizing.backend != TDM_EXEC_BACKEND_CPU},
         .guess = &guess,
         .budget_ns = (int64_t)w->budget_s * TDM_NS_PER_S,
-        .is_stair = sizing.backend != TDM_EXEC_BACKEND_CPU,
+        .stair_from = sizing.backend != TDM_EXEC_BACKEND_CPU ? GPU_STAIR_FROM : 0,
         .run = on_run,
         .plan = x.channel.plan[0],
         .result = x.channel.result[0],

@@ -415,7 +415,7 @@ tdm_status_t tdm_measure_run(const tdm_measure_ask_t *ask, tdm_profile_set_t *se
         m->ask = ask;
         tdm_rig_init(&m->rig, ask);
         set->split_max = 1;
-        set->is_stair = ask->is_stair;
+        set->stair_from = ask->stair_from;
         st = all_stages(m, &set->fixed_ns, err);
         if (st == TDM_OK) st = points(m, set, err);
     } else {

@@ -58,7 +58,7 @@ typedef struct tdm_measure_ask {
     tdm_measure_limits_t limits;
     const tdm_profile_t *guess; /* rows; the slope between neighbours */
     int64_t budget_ns;          /* of executor time; the first stage is done in any case */
-    uint32_t is_stair;          /* as in tdm_profile_set_t */
+    uint32_t stair_from;        /* as in tdm_profile_set_t */
     /* run does one iteration: plan and result are these, for every call. */
     tdm_status_t (*run)(void *ctx, tdm_plan_t *plan, tdm_result_t *result, tdm_error_t *err);
     tdm_plan_t *plan;

@@ -20,7 +20,7 @@ typedef struct head {
     char build[64];
     uint32_t power_w;
     uint32_t split_max;
-    uint32_t is_stair;
+    uint32_t stair_from;
     uint32_t is_model;
     uint32_t point_cnt;
     uint32_t clock_khz;
@@ -57,7 +57,7 @@ static tdm_status_t from_compact(const char *path, const char *bytes, size_t sz,
     *set = (tdm_profile_set_t){.power_w = h.power_w,
                                .clock_khz = h.clock_khz,
                                .split_max = h.split_max,
-                               .is_stair = h.is_stair,
+                               .stair_from = h.stair_from,
                                .is_model = h.is_model,
                                .fixed_ns = h.fixed_ns,
                                .check = h.check,
@@ -128,7 +128,7 @@ tdm_status_t tdm_profile_write_compact(const char *path, const tdm_profile_set_t
     head_t h = {.power_w = set->power_w,
                 .clock_khz = set->clock_khz,
                 .split_max = set->split_max,
-                .is_stair = set->is_stair,
+                .stair_from = set->stair_from,
                 .is_model = set->is_model,
                 .point_cnt = set->point_cnt,
                 .fixed_ns = set->fixed_ns,

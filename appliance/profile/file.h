@@ -6,7 +6,7 @@
 
    JSON, to read and to keep in a repository:
      {"tandem_profile": 3, "device": "...", "model": "...", "build": "...",
-      "power_w": 0, "clock_khz": 0, "fixed_ns": .., "split_max": 1, "is_stair": 0,
+      "power_w": 0, "clock_khz": 0, "fixed_ns": .., "split_max": 1, "stair_from": 0,
       "is_model": 0, "check": [shapes, p50, p95, worst],
       "lin":   [[tokens, ns, spread, samples], ...],
       "fused": [[chunk, depth, batch, kv, ns, spread, samples], ...],

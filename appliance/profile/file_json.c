@@ -97,7 +97,7 @@ static int head_read(const json_t *root, tdm_profile_set_t *set) {
            word_read(root, "power_w", &set->power_w) &&
            word_read(root, "clock_khz", &set->clock_khz) &&
            word_read(root, "split_max", &set->split_max) &&
-           word_read(root, "is_stair", &set->is_stair) &&
+           word_read(root, "stair_from", &set->stair_from) &&
            word_read(root, "is_model", &set->is_model) && check_read(root, &set->check);
 }
 
@@ -145,7 +145,7 @@ tdm_status_t tdm_profile_write_json(const char *path, const tdm_profile_set_t *s
                              "tandem_profile", 3, "device", set->device, "model", set->model,
                              "build", set->build, "power_w", (json_int_t)set->power_w, "clock_khz",
                              (json_int_t)set->clock_khz, "fixed_ns", set->fixed_ns, "split_max",
-                             (json_int_t)set->split_max, "is_stair", (json_int_t)set->is_stair,
+                             (json_int_t)set->split_max, "stair_from", (json_int_t)set->stair_from,
                              "is_model", (json_int_t)set->is_model, "check",
                              (json_int_t)set->check.shape_cnt, (double)set->check.p50_error,
                              (double)set->check.p95_error, (double)set->check.worst_error);

@@ -222,7 +222,7 @@ tdm_status_t tdm_profile_build(const tdm_profile_set_t *set, const tdm_profile_t
     tdm_profile_from_rows(rows, table);
     table->fixed_ns = set->fixed_ns;
     table->split_max = set->split_max ? set->split_max : 1u;
-    table->is_stair = set->is_stair;
+    table->stair_from = set->stair_from;
     table->clock_khz = set->clock_khz;
     uint32_t i = 0;
     while (i < set->point_cnt && point_put(&set->point[i], table, s)) i++;

@@ -101,7 +101,7 @@ static void put_attention(const tdm_cost_t *cost, const tdm_profile_table_t *t, 
 tdm_status_t tdm_cost_profile(const tdm_cost_t *cost, tdm_profile_set_t *set, tdm_error_t *err) {
     tdm_profile_table_t *axes = malloc(sizeof *axes);
     *set = (tdm_profile_set_t){
-        .split_max = 1, .is_stair = 1, .is_model = 1, .fixed_ns = cost->fixed_ns};
+        .split_max = 1, .stair_from = 1, .is_model = 1, .fixed_ns = cost->fixed_ns};
     set->point = malloc(TDM_PROFILE_POINT_MAX * sizeof *set->point);
     if (!axes || !set->point) {
         free(axes);

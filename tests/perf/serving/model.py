@@ -163,7 +163,7 @@ def profile(name, is_fp8=False):
     layers = a.shape[0]
     rest = rest_us(name)
     out = {"tandem_profile": 3, "device": "NVIDIA H200, a model", "model": f"dummy:{name}" + (" fp8 KV" if is_fp8 else ""),
-           "build": "tests/perf/serving/model.py", "power_w": 0, "clock_khz": 0, "fixed_ns": 0, "split_max": 1, "is_stair": 0,
+           "build": "tests/perf/serving/model.py", "power_w": 0, "clock_khz": 0, "fixed_ns": 0, "split_max": 1, "stair_from": 0,
            "is_model": 1, "check": [0, 0, 0, 0],
            "made_of": {"attention_us": {"prefill": a.prefill, "decode": a.decode, "saved": a.saved, "errors": a.error},
                        "rest_us": [[n, round(us)] for n, us in rest]}}

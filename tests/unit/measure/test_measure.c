@@ -144,7 +144,7 @@ static tdm_status_t measure(int64_t budget_ns, tdm_profile_set_t *set) {
     tdm_measure_ask_t ask = {.limits = x.limits,
                              .guess = &guess,
                              .budget_ns = budget_ns,
-                             .is_stair = (uint32_t)x.is_card,
+                             .stair_from = (uint32_t)x.is_card,
                              .run = on_run,
                              .plan = &x.plan,
                              .result = &x.result,

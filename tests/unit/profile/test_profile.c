@@ -93,9 +93,13 @@ static void stairs_take_the_upper_step(void **state) {
     tdm_profile_from_rows(&rows, &table);
     tdm_load_t on = load_of(128, 0, 0, 0), over = load_of(129, 0, 0, 0);
     assert_true(tdm_table_ns(&table, 0, &over) < 13000.0);
-    table.is_stair = 1;
+    table.stair_from = 1;
     assert_true(tdm_table_ns(&table, 0, &on) == 12800.0);
     assert_true(tdm_table_ns(&table, 0, &over) == 19200.0);
+    table.stair_from = 256;
+    tdm_load_t later = load_of(257, 0, 0, 0);
+    assert_true(tdm_table_ns(&table, 0, &over) < 13000.0);
+    assert_true(tdm_table_ns(&table, 0, &later) == 32000.0);
 }
 
 static void one_long_sequence_does_not_hide_in_the_sum(void **state) {
@@ -342,7 +346,7 @@ static void put_file(const char *path, const char *bytes, size_t sz) {
 
 #define HEAD                                                                                       \
     "{\"tandem_profile\": 3, \"device\": \"d\", \"model\": \"m\", \"build\": \"\", "               \
-    "\"power_w\": 0, \"clock_khz\": 0, \"fixed_ns\": 1, \"split_max\": 1, \"is_stair\": 0, \"is_model\": 0, \"check\": [0, 0, 0, 0]"
+    "\"power_w\": 0, \"clock_khz\": 0, \"fixed_ns\": 1, \"split_max\": 1, \"stair_from\": 0, \"is_model\": 0, \"check\": [0, 0, 0, 0]"
 
 static void nonsense_is_refused_and_changes_nothing(void **state) {
     (void)state;
