@@ -6,11 +6,13 @@ usage: faults.py BIN_DIR FACT [--kills N] [--traps N] [--hangs N] [--streams N] 
                  [--prompt N] [--ties SHARE] [--seed N] [--apart S] [--set key=value ...] [--fake-nvml FILE]
 
 BIN_DIR holds tandemd, tandemctl and faulty_exec, which takes the place of tandem-exec.  With
---set exec.backend=cuda the faults are a GPU's.  faults_lose_no_token prints one line of JSON last."""
+--set exec.backend=cuda the faults are a GPU's.  faults_lose_no_token prints one line of JSON last,
+with the times of each step of the longest recovery."""
 import argparse
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import sys
@@ -121,6 +123,65 @@ class Crowd:
                    for s in list(self.running))
 
 
+class Recovery(threading.Thread):
+    """Follows one recovery: seconds from the fault to each step, and the log's lines.
+
+    dead     the old process is a zombie or gone: what it held of the device is given back
+    noticed  the supervisor says why it ended
+    started  there is a process for the next life
+    spoke    it says something: of a GPU, that its device is open
+    ready    the next life serves
+    token    a stream goes on"""
+
+    NOTICED = re.compile(r"tandem exec: (warning: )?the executor (got signal|exited with|was killed)")
+    READY = re.compile(r"tandem exec: life \d+ serves")
+    STEPS = ("dead", "noticed", "started", "spoke", "ready", "token")
+
+    def __init__(self, a, pid):
+        super().__init__()
+        self.a, self.pid, self.over = a, pid, threading.Event()
+        self.begin, self.at, self.lines = time.monotonic(), {}, []
+        self.log = open(a.log_path, encoding="utf-8", errors="replace")  # closed by run
+        self.log.seek(0, os.SEEK_END)
+        self.start()
+
+    def step(self, name):
+        self.at.setdefault(name, round(time.monotonic() - self.begin, 3))
+
+    def is_dead(self):
+        try:
+            with open(f"/proc/{self.pid}/stat", encoding="ascii") as f:
+                return f.read().rsplit(")", 1)[1].split()[0] in "ZX"
+        except OSError:
+            return True
+
+    def look(self):
+        if "dead" not in self.at and self.is_dead():
+            self.step("dead")
+        if set(self.a.children()) - {self.pid}:
+            self.step("started")
+        for line in self.log:
+            self.lines.append((round(time.monotonic() - self.begin, 3), line.strip()[-160:]))
+            if self.NOTICED.match(line):
+                self.step("noticed")
+            elif self.READY.match(line):
+                self.step("ready")
+            elif "started" in self.at and "noticed" in self.at:
+                self.step("spoke")
+
+    def run(self):
+        while not self.over.wait(0.002):
+            self.look()
+        self.look()
+        self.log.close()
+
+    def end(self):
+        self.over.set()
+        self.join()
+        self.step("token")
+        return {"seconds": {name: self.at.get(name) for name in self.STEPS}, "log": self.lines[:40]}
+
+
 def serve_again(a, epoch, crowd, moment):
     """Waits for the next life and a token of it: seconds since the fault, was /ready seen false."""
     end, was_down = time.monotonic() + 60, False
@@ -136,16 +197,23 @@ def serve_again(a, epoch, crowd, moment):
 
 
 def one_fault(a, crowd, number, rng):
-    """Lets streams run, then sends the signal; (moment, seconds to the next token, was down)."""
+    """Lets streams run, then sends the signal; (moment, seconds to the next token, was down, what
+    Recovery saw)."""
     epoch = a.total("tandem_executor_epoch")
     begin = time.monotonic()
     while crowd.tokens_since(begin) < min(2, ARGS.streams) or crowd.deaths_max() > 1:
         time.sleep(0.01)
     time.sleep(ARGS.apart + rng.uniform(0.1, 0.5))
-    moment, pid = time.monotonic(), a.executor_pid()
+    pid = a.executor_pid()
+    recovery = Recovery(a, pid)
+    moment = time.monotonic()
     os.kill(pid, number)
     crowd.death()
-    return (moment, *serve_again(a, epoch, crowd, moment))
+    try:
+        span, was_down = serve_again(a, epoch, crowd, moment)
+    finally:
+        steps = recovery.end()
+    return moment, span, was_down, steps
 
 
 def check_life(a, crowd, checked):
@@ -184,8 +252,13 @@ def faults_lose_no_token():
         pid = a.process.pid
         crowd = Crowd(a, ARGS.streams)
         moments, spans, downs, checked, whole, whole_equal = [], {}, 0, [], 0, 0
+        longest = {"span": 0}
         for number in plan:
-            moment, span, was_down = one_fault(a, crowd, number, rng)
+            moment, span, was_down, steps = one_fault(a, crowd, number, rng)
+            unseen = [name for name, s in steps["seconds"].items() if s is None and name != "spoke"]
+            assert not unseen, (number, unseen, steps)  # the CPU's executor says nothing by itself
+            if span > longest["span"]:
+                longest = {"span": round(span, 3), "fault": signal.Signals(number).name, **steps}
             downs += was_down
             moments.append(moment)
             spans.setdefault(signal.Signals(number).name, []).append(span)
@@ -215,7 +288,7 @@ def faults_lose_no_token():
             "faults": {k: len(v) for k, v in spans.items()},
             "recovery_max_s": {k: round(max(v), 3) for k, v in spans.items()},
             "recovery_mean_s": {k: round(sum(v) / len(v), 3) for k, v in spans.items()},
-            "longest_gap_s": round(max(gaps), 3),
+            "longest_recovery": longest, "longest_gap_s": round(max(gaps), 3),
             "continuations": {"asked": asked, "equal": equal},
             "whole_again_in_the_next_life": {"asked": whole, "equal": int(whole_equal)},
             "pages_used_after": 0, "faults_counted": faults, "lives": int(a.total("tandem_executor_epoch"))}))
