@@ -76,14 +76,15 @@ def parts():
              [*served, "--parts", "start,batch" if ARGS.rehearse else "start,batch,hybrid,trace",
               *settings()]),
         Part("faults", 120 if ARGS.rehearse else 240, [*faults, *settings("port.kind=none", *fixed)]),
-        Part("watched", 60 if ARGS.rehearse else 150,
+        # Half a minute of pairs a kind, then twelve lives of 4 s that start and end in 6 s.
+        Part("watched", 60 if ARGS.rehearse else 280,
              [*watched, "4" if ARGS.rehearse else "60", "--streams", streams, "--json",
               "{out}/spans.json", *settings("port.kind=none")],
              [*watched, "--lives", "2" if ARGS.rehearse else "6", "--seconds",
               "1" if ARGS.rehearse else "4", "--streams", streams, "--json", "{out}/lives.json",
               *settings("port.kind=none")]),
         Part("sandbox", 60, [*py, f"{tests}/sandbox.py", f"{b}/bin", *settings("port.kind=none", *fixed)]),
-        Part("soak", soak_s + (90 if ARGS.rehearse else 110),
+        Part("soak", soak_s + (90 if ARGS.rehearse else 130),
              [*served, "--parts", "soak", "--seconds", str(soak_s), *settings(*fixed)]),
     ]
     if ARGS.rehearse:

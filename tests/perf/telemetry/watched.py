@@ -102,6 +102,8 @@ def lives(result):
     for i in range(2 * ARGS.lives):
         is_on = int(i % 4 in (0, 3))
         us[is_on].append(round(life(is_on), 2))
+        print(f"life {i + 1} of {2 * ARGS.lives}, {'watched' if is_on else 'quiet'}: "
+              f"{us[is_on][-1]} us", flush=True)  # a run that is cut has said what it had
     on, off = statistics.median(us[1]), statistics.median(us[0])
     result["lives"] = {"on_us": us[1], "off_us": us[0], "part": round(on / off - 1, 5)}
     print(f"recorded and scraped: {on - off:+.1f} us on {off:.1f} us, {ARGS.lives} lives each")
