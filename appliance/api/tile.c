@@ -4,8 +4,13 @@
 #include "appliance/base/clock.h"
 #include "appliance/base/size.h"
 
+#include <string.h>
+
 /* What a waiting pipe or lane costs at most: its reader rings no bell. */
 #define RETRY_NS (1 * TDM_NS_PER_MS)
+
+/* Of the region for bodies' values: what a prompt of some 40,000 ids takes. */
+#define JSON_TOUCHED (UINT64_C(2) << 20)
 
 /* --- queues ----------------------------------------------------------- */
 
@@ -172,6 +177,8 @@ tdm_status_t tdm_api_tile_init(void *mem, const tdm_api_config_t *config,
     cut_t m = {.base = mem};
     layout_t l = lay_out(&m, config, wires);
     tdm_api_tile_t *t = mem;
+    /* Every page that requests walk through in turn is there before the first. */
+    memset(mem, 0, (uint64_t)(l.json - (uint8_t *)mem) + TDM_MIN(config->json_sz, JSON_TOUCHED));
     t->config = *config;
     t->wires = *wires;
     t->rng.state = config->seed;

@@ -407,6 +407,7 @@ static tdm_status_t make_tiles(tdm_house_t *h, const plans_t *p, tdm_error_t *er
     void *mem = tdm_arena_take(a, tdm_sched_tile_footprint(&p->sizes), 4096);
     /* Its decisions walk a few lines of many pages: fewer translations. */
     (void)madvise(mem, tdm_sched_tile_footprint(&p->sizes), MADV_HUGEPAGE);
+    memset(mem, 0, tdm_sched_tile_footprint(&p->sizes)); /* its pages are there before a request */
     tdm_status_t st = tdm_sched_tile_create(mem, &p->sizes, &p->live, &p->sched, &h->sched, err);
     if (st != TDM_OK) return st;
     h->sched_thread = (tdm_tile_t){.name = "sched",

@@ -75,6 +75,7 @@ static tdm_status_t take_memory(tdm_http1_t *d, tdm_error_t *err) {
     uint8_t *buf = tdm_arena_take(&d->arena, pipes, 4096);
     TDM_CHECK(d->slot && place && d->peer && d->link && buf);
     tdm_arena_seal(&d->arena);
+    memset(d->arena.base, 0, d->arena.sz); /* its pages are there before a request is */
     tdm_http1_slots_init(d, place, buf);
     return TDM_OK;
 }

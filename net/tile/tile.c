@@ -5,6 +5,7 @@
 #include "appliance/base/size.h"
 
 #include <string.h>
+#include <sys/mman.h>
 
 /* --- memory --------------------------------------------------------- */
 
@@ -59,6 +60,19 @@ uint64_t tdm_net_tile_footprint(const tdm_net_tile_config_t *config) {
 
 /* --- life ----------------------------------------------------------- */
 
+/* touch makes the pages that requests walk through in turn be there before
+   the first request, or the tile would wait for the kernel to zero them in
+   the midst of one.  Of a body's room that is where an ordinary body ends;
+   the rest is for the largest, in small pages, whose first touch is short. */
+static void touch(const tdm_net_tile_config_t *c, const plan_t *p, uint8_t *base) {
+    memset(base, 0, p->body);
+    uintptr_t first = ((uintptr_t)base + p->body + PAGE_SZ - 1) & ~(uintptr_t)(PAGE_SZ - 1);
+    uintptr_t end = ((uintptr_t)base + p->end) & ~(uintptr_t)(PAGE_SZ - 1);
+    if (first < end) (void)madvise((void *)first, end - first, MADV_NOHUGEPAGE);
+    for (uint32_t i = 0; i < c->exchange_max; i++)
+        memset(base + p->body + i * c->body_max, 0, TDM_MIN(c->body_max, BODY_TOUCHED));
+}
+
 static tdm_status_t config_check(const tdm_net_tile_config_t *c, tdm_error_t *err) {
     if (c->port == NULL || c->egress == NULL || c->block == NULL)
         return tdm_error_set(err, TDM_ERR_INVAL, "net tile: port, egress ring or block is missing");
@@ -91,7 +105,7 @@ tdm_status_t tdm_net_tile_create(void *mem, const tdm_net_tile_config_t *config,
                              "%u pipe bytes, %u neighbours)",
                              c.exchange_max, (unsigned long long)c.body_max, c.pipe_sz,
                              c.link.neighbour_max);
-    memset(t, 0, sizeof *t);
+    touch(&c, &p, base);
     t->c = c;
     t->refused_from_ns = TDM_TIME_NEVER;
     t->exchange = (tdm_exchange_t *)(void *)(base + p.exchange);

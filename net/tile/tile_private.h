@@ -35,6 +35,11 @@
    and push each other out. */
 #define PIPE_STRIDE(config) ((uint64_t)(config)->pipe_sz + TDM_CACHE_LINE)
 
+/* PAGE_SZ is the smallest page.  BODY_TOUCHED bytes of each body's room are
+   there from the start: a prompt of some 3,000 ids, or 16 KiB of text. */
+#define PAGE_SZ      4096u
+#define BODY_TOUCHED (UINT64_C(16) << 10)
+
 /* A slot's two owners; free when neither bit is set. */
 #define OWNER_H3  1u /* exchange_open .. exchange_closed */
 #define OWNER_API 2u /* arrival pushed .. END word */

@@ -382,7 +382,7 @@ def tenfold_overload_keeps_its_word():
     The window and the promise are in units of what one request takes here."""
     slots, tokens = 8, 1024  # few and long: what refusing costs the same cores is small
     settings = {**NO_PORT, "sched.sequences": slots, "sched.waiting": 16, "sched.ttft_guard": 1,
-                "sched.prefix_cache": 0, "api.prompt_mib": 4, "sched.gap_ms": 2000}
+                "sched.prefix_cache": 0, "sched.gap_ms": 2000}
     with Appliance(BIN, settings) as a:
         with counts([(64, tokens)] * 16) as f:
             s = replay(a, f.name, "--rate", "1000", "--door", "http1")
@@ -413,7 +413,7 @@ def tenfold_overload_keeps_its_word():
         assert s["refused"] > 4 * s["done"] and s["done"] > 2 * slots, s
         assert s["good_tokens_per_s"] > 0.5 * capacity, (s, capacity)
         assert s["tbt_ms"]["p99"] < 2000 and s["ttft_ms"]["p99"] < 2 * ttft_ms, s
-        # the room for prompts is mapped at start and filled in turn: touched once, then no more
+        # what requests walk through in turn was touched before the first; connections come and go
         assert max(seen) < rss + 24 * 1024, (rss, seen)
         assert max(seen) - seen[len(seen) // 2] < 2 * 1024, seen
         assert len(a.complete("after the storm", 4)) == 4

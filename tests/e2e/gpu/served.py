@@ -13,8 +13,9 @@ batch    decodes only, batch 1, 32, 128: iteration's end to the wire, cost of a 
 hybrid   1,024-token prompts beside 128 decodes: how many iterations fused, and why not
 trace    arrivals of a trace: each hop of a request, p50 and p99, from the flight recorder
 soak     T seconds at 90 % of what an overload is served, with clients that leave, others that do
-         not read and peers that fall silent in mid-stream, over both doors: memory, and re-checks of
-         at least 1 % of the answers, to the last token where bits are promised (deterministic mode)
+         not read and peers that fall silent in mid-stream, over both doors: memory that stays where
+         it is and polling tiles that wait for no page, and re-checks of at least 1 % of the
+         answers, to the last token where bits are promised (deterministic mode)
 
 Writes OUT/served.json after each part, and the flight recorder, /metrics and /status of the loaded
 run into OUT; prints one JSON line a part."""
@@ -249,6 +250,36 @@ def memory(a):
     return sizes
 
 
+def faults(a):
+    """Page faults of each polling tile so far."""
+    cnt, path = {}, f"/proc/{a.process.pid}/task"
+    for task in os.listdir(path):
+        with open(f"{path}/{task}/stat", encoding="ascii") as f:
+            head, tail = f.read().rsplit(")", 1)
+        name, fields = head.split("(", 1)[1], tail.split()
+        if name in ("net", "api", "sched"):  # minflt and majflt of proc(5)
+            cnt[name] = cnt.get(name, 0) + int(fields[7]) + int(fields[9])
+    assert len(cnt) == 3, cnt
+    return cnt
+
+
+WARM_S = 35          # a silent peer's connection, with its TLS state, is kept for 30 s
+GROWN_MAX = 1 << 20  # bytes after that: of 5,000 requests, 200 bytes each
+FAULTS_MAX = 16      # of a polling tile after that
+
+
+def is_long():
+    return ARGS.seconds >= 2 * WARM_S
+
+
+def flat(sizes):
+    """(seconds, memory, faults) once all kinds of peers are there: what grew, by whom."""
+    late = [s for s in sizes if s[0] >= min(WARM_S, 0.5 * ARGS.seconds)]
+    grown = {who: max(m[who] for _, m, _ in late) - late[0][1][who] for who in late[0][1]}
+    waited = {tile: late[-1][2][tile] - n for tile, n in late[0][2].items()}
+    return grown, waited
+
+
 class Rude:
     """Clients that leave in mid-stream over both doors, others that ask and do not read, and HTTP/3
     peers that fall silent: neither an acknowledgement nor a word that they are gone."""
@@ -310,10 +341,13 @@ class Rude:
                 "h3_cancelled": int(said["cancelled"]), "h3_done": int(said["done"])}
 
 
+def has_cpu():
+    return "exec.backend=cuda" not in ARGS.set
+
+
 def is_exact():
     """Are a request's bits promised to be the same beside any others?"""
-    own = dict(pair.split("=", 1) for pair in ARGS.set)
-    return own.get("exec.backend", "cpu") == "cpu" or own.get("exec.deterministic") == "1"
+    return has_cpu() or "exec.deterministic=1" in ARGS.set
 
 
 def recheck(a, rng):
@@ -325,25 +359,31 @@ def recheck(a, rng):
     return prompt, ids
 
 
+def soak_rows(rng, cnt):
+    return [(rng.randrange(16, 96 if ARGS.quick else 1500), rng.randrange(16, 160))
+            for _ in range(cnt)]
+
+
 def part_soak(a, out):
     rng = random.Random(3)
-    rows = [(rng.randrange(16, 96 if ARGS.quick else 1500), rng.randrange(16, 160))
-            for _ in range(4000)]
     seconds = 10 if ARGS.quick else min(20, ARGS.seconds)
-    over = replay(a, rows, "--rate", "20" if ARGS.quick else "200", "--duration", str(seconds),
-                  "--requests", "4000", "--open-max", "512")
+    over = replay(a, soak_rows(rng, 4000), "--rate", "20" if ARGS.quick else "200", "--duration",
+                  str(seconds), "--requests", "4000", "--open-max", "512")
     capacity = over["done"] / over["seconds"]
+    # More than arrive in that time: the clock ends the load, not the last row.
+    rows = soak_rows(rng, 100 + int(1.5 * capacity * ARGS.seconds))
     rude, samples, sizes = Rude(a), [], []
     done = {}
     background = threading.Thread(target=lambda: done.update(
         replay(a, rows, "--rate", f"{0.9 * capacity:.3f}", "--duration", str(ARGS.seconds),
-               "--requests", "100000", timeout=ARGS.seconds + 120)))
+               "--requests", str(len(rows)), timeout=ARGS.seconds + 120)))
     begin = time.monotonic()
     background.start()
     while background.is_alive():
         samples.append(recheck(a, rng))
-        sizes.append((round(time.monotonic() - begin, 1), memory(a)))
+        sizes.append((round(time.monotonic() - begin, 1), memory(a), faults(a)))
         time.sleep(min(1, 50 / capacity))  # twice 1 % of the answers
+    lasted_s = time.monotonic() - begin
     rude_did = rude.end()
     a.until(lambda: a.total("tandem_kv_pages", 'state="used"') == 0, 60)
     asked = equal = whole = 0
@@ -355,18 +395,25 @@ def part_soak(a, out):
             equal += a.complete(prompt + ids[:j], 1)[0] == ids[j]
     a.until(lambda: a.total("tandem_kv_pages", 'state="used"') == 0, 10)
     shown = [sizes[(len(sizes) - 1) * k // 5] for k in range(1, 6)]
+    grown, waited = flat(sizes)
     assert done.get("done", 0) > 0 and equal >= (1 if is_exact() else 0.9) * asked > 0, \
         (done, equal, asked)
     assert not is_exact() or whole == len(samples), (whole, len(samples))
     assert len(samples) >= 0.01 * done["done"], (len(samples), done)
-    out.update({"capacity_per_s": round(capacity, 2), "seconds": ARGS.seconds,
+    out.update({"capacity_per_s": round(capacity, 2), "asked_s": ARGS.seconds,
+                "lasted_s": round(lasted_s, 1),
                 "offered_per_s": done.get("offered_per_s"), "requests": done.get("requests"),
                 "done": done.get("done"), "ttft_ms": done.get("ttft_ms"),
                 "gap_ms": done.get("tbt_ms"), "rude": rude_did, "is_exact": is_exact(),
-                "memory": [{"at_s": at, **size} for at, size in shown],
+                "memory": [{"at_s": at, **size} for at, size, _ in shown],
+                "grown_late": grown, "tile_page_faults_late": waited,
                 "rechecked": len(samples), "whole_equal": whole,
                 "teacher_forced": {"asked": asked, "equal": equal},
                 "used_pages": int(a.total("tandem_kv_pages", 'state="used"'))})
+    assert done["requests"] < len(rows) and lasted_s >= 0.95 * ARGS.seconds, (lasted_s, done)
+    assert grown["tandemd"] <= GROWN_MAX, (grown, shown)
+    assert has_cpu() or grown["executor"] <= GROWN_MAX, (grown, shown)  # its KV pages are the host's
+    assert not is_long() or max(waited.values()) <= FAULTS_MAX, waited
 
 
 # --- main --------------------------------------------------------------------
@@ -401,7 +448,9 @@ def main():
     os.makedirs(ARGS.out, exist_ok=True)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     result = {}
-    with tempfile.TemporaryDirectory() as folder:
+    # The flight recorder where its default is: on a disk each page that was written back costs the
+    # tiles a fault at the next store.
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         a = start(folder)
         try:
             for part in ARGS.parts.split(","):

@@ -4,9 +4,12 @@
 #include "appliance/api/json.h"
 #include "appliance/api/route.h"
 #include "appliance/api/slab.h"
+#include "appliance/api/tile_private.h"
 #include "appliance/api/writer.h"
 #include "appliance/base/rng.h"
 #include "tests/unit/api/rig.h"
+
+#include <sys/mman.h>
 
 static void a_writer_never_overruns(void **state) {
     (void)state;
@@ -237,6 +240,31 @@ static void bounds_of_the_config_are_checked(void **state) {
     assert_int_equal(tdm_api_tile_footprint(&c, &w), 0);
 }
 
+/* A polling tile waits for no page: before the first request all are there
+   but those that only a very long prompt's values need. */
+static void pages_are_there_before_requests(void **state) {
+    (void)state;
+    rig_t r;
+    rig_default(&r);
+    r.config.json_sz = 16 << 20;
+    rig_start(&r);
+    uint64_t sz = tdm_api_tile_footprint(&r.tile->config, &r.tile->wires);
+    uint64_t there = sz - (UINT64_C(14) << 20), page_cnt = there / 4096;
+    void *mem = mmap(NULL, sz, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    uint8_t *is_there = calloc(page_cnt, 1);
+    assert_ptr_not_equal(mem, MAP_FAILED);
+    assert_non_null(is_there);
+    (void)madvise(mem, sz, MADV_NOHUGEPAGE); /* each page for itself */
+    tdm_api_tile_t *t = NULL;
+    tdm_error_t err = {0};
+    assert_int_equal(tdm_api_tile_init(mem, &r.tile->config, &r.tile->wires, &t, &err), TDM_OK);
+    assert_int_equal(mincore(mem, there, is_there), 0);
+    for (uint64_t i = 0; i < page_cnt; i++) assert_true(is_there[i] & 1);
+    free(is_there);
+    (void)munmap(mem, sz);
+    rig_stop(&r);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_writer_never_overruns),
@@ -248,6 +276,7 @@ int main(void) {
         cmocka_unit_test(the_region_serves_one_body_at_a_time),
         cmocka_unit_test(percent_decoding_refuses_what_it_cannot_hold),
         cmocka_unit_test(bounds_of_the_config_are_checked),
+        cmocka_unit_test(pages_are_there_before_requests),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

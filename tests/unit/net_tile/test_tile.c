@@ -8,6 +8,7 @@
 
 #include "appliance/base/clock.h"
 #include "appliance/base/rng.h"
+#include "net/tile/tile_private.h"
 
 #include <rte_mbuf.h>
 #include <setjmp.h>
@@ -15,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include <cmocka.h>
 
@@ -472,6 +474,31 @@ static void impossible_configs_are_refused(void **state) {
     assert_non_null(strstr(err.text, "hangup lane")); /* 8 deep, 16385 exchanges */
 }
 
+/* A polling tile waits for no page: before the first request all are there
+   but the far end of each body's room. */
+static void pages_are_there_before_requests(void **state) {
+    (void)state;
+    tdm_net_tile_config_t c = w.tile->c;
+    c.body_max = 1 << 20;
+    uint64_t sz = tdm_net_tile_footprint(&c), body = sz - c.exchange_max * c.body_max;
+    uint8_t *mem = mmap(NULL, sz, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    uint8_t *is_there = calloc(sz / 4096 + 1, 1);
+    assert_ptr_not_equal(mem, MAP_FAILED);
+    assert_non_null(is_there);
+    (void)madvise(mem, sz, MADV_NOHUGEPAGE); /* each page for itself */
+    tdm_net_tile_t *t = NULL;
+    tdm_error_t err = {0};
+    assert_int_equal(tdm_net_tile_create(mem, &c, w.now_ns, &t, &err), TDM_OK);
+    assert_int_equal(mincore(mem, sz, is_there), 0);
+    for (uint64_t at = 0; at < body; at += 4096) assert_true(is_there[at / 4096] & 1);
+    for (uint32_t i = 0; i < c.exchange_max; i++)
+        for (uint64_t at = 0; at < 16384; at += 4096)
+            assert_true(is_there[(body + i * c.body_max + at) / 4096] & 1);
+    tdm_net_tile_destroy(t);
+    free(is_there);
+    (void)munmap(mem, sz);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void) {
@@ -506,6 +533,7 @@ int main(void) {
         TEST(draining_lets_streams_end),
         TEST(a_farewell_ends_what_is_open),
         TEST(impossible_configs_are_refused),
+        TEST(pages_are_there_before_requests),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     tdm_port_env_stop();
