@@ -91,8 +91,8 @@ static void try_model(const char *name, const tdm_weights_t *w, tdm_backend_conf
     printf(
         "  %s, at most %u graphs: %llu captured, at most %.2f ms each; %llu iterations replayed, "
         "%llu missed\n",
-        name, graph_max, (unsigned long long)(put - first_put), most_ms, (unsigned long long)hit,
-        (unsigned long long)miss);
+        name, graph_max, (unsigned long long)(put - first_put), most_ms,
+        (unsigned long long)(hit[ROUNDS] - hit[0]), (unsigned long long)miss);
     tdm_backend_destroy(b);
     free(want);
     free(got);

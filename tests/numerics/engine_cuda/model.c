@@ -12,7 +12,7 @@
    ordinary width.  fp8 pages are compared with the reference over the same
    scales: bf16 rounding in front of the append turns about one code in fifty
    to its neighbour, an eighth of the value at most, which makes some 1.3e-2 of
-   an attention's output; 5e-2 is allowed (not yet measured).  Each bf16 rounding costs 1.1e-3 of
+   an attention's output; 5e-2 is allowed (worst seen: 3.3e-2).  Each bf16 rounding costs 1.1e-3 of
    what it rounds, and a model of width 96 averages the sums of them over few terms: there 2e-2
    (worst of 16 models seen: 1.45e-2).  The best id must be the same wherever
    the reference's two best are further apart than the row's largest error. */
@@ -50,6 +50,7 @@ static void note(void *ctx, uint32_t stream, uint32_t pos, uint32_t i) {
 }
 
 static double worst_l2;
+static uint32_t wrong_best;
 
 static void judge(const char *name, uint32_t at, const float *got, const double *want,
                   uint32_t vocab, double l2_max) {
@@ -72,8 +73,10 @@ static void judge(const char *name, uint32_t at, const float *got, const double 
     double l2 = sqrt(err / norm);
     worst_l2 = fmax(worst_l2, l2);
     bench_ok(l2 <= l2_max, "%s at %u: relative L2 %.3g", name, at, l2);
-    bench_ok(ours == best || top - next <= 2 * most, "%s at %u: best id %u, reference %u by %.3g",
-             name, at, ours, best, top - next);
+    int is_best = ours == best || top - next <= 2 * most;
+    wrong_best += !is_best;
+    bench_ok(is_best, "%s at %u: best id %u, reference %u by %.3g", name, at, ours, best,
+             top - next);
 }
 
 static tdm_backend_t *open_cuda(const tdm_weights_t *w, const tdm_backend_config_t *config) {
@@ -313,18 +316,20 @@ int part_llama(const char *path) {
         }
         rig_total_t total = {.sampled = note, .ctx = &book};
         worst_l2 = 0.0;
+        wrong_best = 0;
         rig_drive(b, &config, s, 2 * LLAMA_LEN, seed ? &rng : NULL, &total);
         for (uint32_t i = 0; i < LLAMA_LEN; i++)
             judge("llama", i, book.logits + ((uint64_t)i * RIG_TOKEN_MAX + i + 1) * vocab,
                   want + (uint64_t)i * vocab, vocab, L2_MAX);
-        printf("  llama, %u layers, %u ids, batching %llu: worst relative L2 %.3g; routes: prefill "
-               "%llu, decode %llu, fused %llu, streams %llu, serial %llu\n",
-               w.shape.layer_cnt, vocab, (unsigned long long)seed, worst_l2,
-               (unsigned long long)total.route_cnt[TDM_ROUTE_PREFILL_ONLY],
-               (unsigned long long)total.route_cnt[TDM_ROUTE_DECODE_ONLY],
-               (unsigned long long)total.route_cnt[TDM_ROUTE_FUSED],
-               (unsigned long long)total.route_cnt[TDM_ROUTE_STREAMS],
-               (unsigned long long)total.route_cnt[TDM_ROUTE_SERIAL]);
+        printf(
+            "  llama, %u layers, %u ids, batching %llu: worst relative L2 %.3g, %u best ids wrong; "
+            "routes: prefill %llu, decode %llu, fused %llu, streams %llu, serial %llu\n",
+            w.shape.layer_cnt, vocab, (unsigned long long)seed, worst_l2, wrong_best,
+            (unsigned long long)total.route_cnt[TDM_ROUTE_PREFILL_ONLY],
+            (unsigned long long)total.route_cnt[TDM_ROUTE_DECODE_ONLY],
+            (unsigned long long)total.route_cnt[TDM_ROUTE_FUSED],
+            (unsigned long long)total.route_cnt[TDM_ROUTE_STREAMS],
+            (unsigned long long)total.route_cnt[TDM_ROUTE_SERIAL]);
     }
     tdm_backend_destroy(b);
     free(book.logits);
