@@ -7,7 +7,7 @@
       every cell by the production scheduler in simulated time, on the profile
       that model.py makes or on a measured one: OUT/MODEL_TRACE_GAP.{json,html}
       and OUT/table.md
-  run.py plan BIN OUT TRACES --profile FILE
+  run.py plan BIN OUT TRACES --profile FILE [--seen MERGED]
       what is worth measuring on that machine: OUT/sitting.json (sitting.py);
       half a minute
   run.py sit BIN OUT TRACES PLAN --seconds N [--lane N] [--door http1|h3] [--set K=V ..]
@@ -20,7 +20,7 @@
       simulated (report.py)
 
   run.py self
-      shows how rates are chosen
+      shows how rates are chosen, and what is no figure
 
 TRACES is the folder of the public traces; a name that is no file there is a
 generator's.  Everything simulated says so in its file."""
@@ -140,6 +140,7 @@ def main():
     s.add_argument("--window", type=int, default=75)
     s.add_argument("--only", default=",".join(sitting.TRACES))
     s.add_argument("--gaps", default="60")
+    s.add_argument("--seen", help="a folder of bench files of an earlier sitting: where to look first")
     s.add_argument("--word", action="append", default=[], help="one more word for tandemctl plan, and for replay")
     s = sub.add_parser("sit")
     for word in ("bin", "out", "traces", "plan"):
@@ -165,7 +166,7 @@ def main():
     s.add_argument("--made", help="JSON: device, commit and command, for the ledger")
     args = p.parse_args()
     if args.what == "self":
-        return sitting.self_test()
+        return sitting.self_test() or report.self_test()
     return {"simulate": simulate, "plan": sitting.make, "sit": sit, "merge": sitting.merge,
             "report": report.write}[args.what](args)
 
