@@ -258,7 +258,7 @@ static void pages_are_there_before_requests(void **state) {
     tdm_api_tile_t *t = NULL;
     tdm_error_t err = {0};
     assert_int_equal(tdm_api_tile_init(mem, &r.tile->config, &r.tile->wires, &t, &err), TDM_OK);
-    assert_int_equal(mincore(mem, there, is_there), 0);
+    assert_int_equal(mincore(mem, 4096 * page_cnt, is_there), 0);
     for (uint64_t i = 0; i < page_cnt; i++) assert_true(is_there[i] & 1);
     free(is_there);
     (void)munmap(mem, sz);
