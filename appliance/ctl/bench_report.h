@@ -10,8 +10,11 @@
 /* tdm_bench_conclude adds "carries" to the JSON of a bench: a row for each
    cell,
 
-     {"path", "policy", "rate",      highest below which all are kept; 0: none
-      "over_serial",                 its rate over serial's under one policy
+     {"path", "policy", "rate",      highest below which all are kept; 0: none.  A simulated
+                                     miss below what was measured and kept does not count
+      "is_open",                     none was missed: it may carry more
+      "over_serial",                 its rate over serial's under one policy; null where
+                                     either is open
       "attention_share",             a: serial's, at the rate both keep
       "attention_speedup",           s: serial's seconds over its own, there
       "bound",                       1 / (1 - a + a / s)

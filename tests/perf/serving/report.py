@@ -144,9 +144,9 @@ def compared(bench, entry):
     return out
 
 
-def worst(bench, limit):
+def worst(bench, limit, keys=tuple(TARGET)):
     """The largest error of the plan at or below a rate: (error, what, cell, rate)."""
-    found = [(abs(r[k]), TARGET[k], f"{r['path']}/{r['policy']}", r["rate"]) for r in bench["errors"] for k in TARGET
+    found = [(abs(r[k]), TARGET[k], f"{r['path']}/{r['policy']}", r["rate"]) for r in bench["errors"] for k in keys
              if r.get(k) is not None and r["rate"] <= limit(r)]
     return max(found, default=None)
 
@@ -247,7 +247,7 @@ def ledger_lines(name, bench, entry, made):
 def write(args):
     os.makedirs(args.out, exist_ok=True)
     plan_file = load(args.plan)
-    lines, rows, errors = [], [], []
+    lines, rows, errors, rest = [], [], [], []
     made = {"command": "tests/perf/serving/run.py sit", "device": "NVIDIA H200", "commit": "unknown"}
     if args.made:
         made.update(load(args.made))
@@ -264,6 +264,7 @@ def write(args):
         error = worst(bench, below_knee(bench, entry))
         if error:
             errors.append((error, name))
+            rest.append(worst(bench, below_knee(bench, entry), [k for k in TARGET if k != "gap_p50"]))
     text = "\n".join(lines)
     if args.page:
         with open(args.page, encoding="utf-8") as f:
@@ -277,7 +278,8 @@ def write(args):
         if errors:
             (value, what, cell, rate), name = max(errors)
             row = ledger.line("serving.planner_error.percent", round(100 * value, 2), "percent", "<= 15", "service",
-                              made["command"], f"worst of all windows kept: {what}, {cell} at {rate:.3f}/s, {name}")
+                              made["command"], f"worst of all windows kept: {what}, {cell} at {rate:.3f}/s, {name}; apart from gap p50 "
+                              f"{100 * max(rest)[0]:.1f} % ({max(rest)[1]})")
             rows.append({**row, "device": made["device"], "commit": made["commit"]})
         ledger.put(rows)
     return 0
