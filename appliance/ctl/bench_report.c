@@ -49,7 +49,8 @@ static double measured(const json_t *cells, const json_t *like) {
 
 /* carried gives the highest rate of a way to serve up to which every window
    was kept; rates rise.  A simulated miss below a rate that was measured and
-   kept does not count.  *is_open: none was missed, it may carry more. */
+   kept does not count, and one above it does not close what was measured.
+   *is_open: it may carry more. */
 static double carried(const json_t *cells, const json_t *like, int *is_open) {
     double best = 0.0, floor = measured(cells, like);
     *is_open = 1;
@@ -57,8 +58,10 @@ static double carried(const json_t *cells, const json_t *like, int *is_open) {
         const json_t *c = json_array_get(cells, i);
         double rate = number(c, "rate", NULL, NULL);
         if (!is_like(c, like) || (is_simulated(c) && rate < floor)) continue;
-        *is_open = json_is_true(json_object_get(c, "kept"));
-        if (!*is_open) break;
+        if (!json_is_true(json_object_get(c, "kept"))) {
+            *is_open = is_simulated(c) && best > 0.0 && best == floor;
+            break;
+        }
         best = rate;
     }
     return best;

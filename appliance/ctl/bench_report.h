@@ -12,7 +12,8 @@
 
      {"path", "policy", "rate",      highest below which all are kept; 0: none.  A simulated
                                      miss below what was measured and kept does not count
-      "is_open",                     none was missed: it may carry more
+      "is_open",                     none was missed, or what was measured and kept is missed
+                                     by the simulator alone: it may carry more
       "over_serial",                 its rate over serial's under one policy; null where
                                      either is open
       "attention_share",             a: serial's, at the rate both keep

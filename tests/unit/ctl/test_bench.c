@@ -72,15 +72,18 @@ static void a_rate_is_carried_up_to_the_first_that_was_missed(void **state) {
 
 /* Of two ways that kept all that they were asked neither has a capacity, and
    there is no gain; a rate that was measured and kept is not taken back by a
-   simulated miss below it. */
+   simulated miss below it, nor closed by one above. */
 static void what_was_never_missed_is_at_least(void **state) {
     (void)state;
     json_t *all =
         json_pack("{s:{s:s}, s:f, s:[]}", "appliance", "model", "m", "epsilon", 0.01, "cells");
     json_t *cells = json_object_get(all, "cells");
     json_t *guessed = window("serial", "quantile", 2, 0, 5);
+    json_t *above = window("fused", "quantile", 5, 0, 4);
     (void)json_object_set_new(guessed, "simulated", json_object());
+    (void)json_object_set_new(above, "simulated", json_object());
     (void)json_array_append_new(cells, window("fused", "quantile", 4, 1, 4));
+    (void)json_array_append_new(cells, above);
     (void)json_array_append_new(cells, window("serial", "quantile", 1, 1, 5));
     (void)json_array_append_new(cells, guessed);
     (void)json_array_append_new(cells, window("serial", "quantile", 3, 1, 5));
