@@ -22,6 +22,7 @@
 #define NEIGHBOURS     256u
 #define REPLIES_PER_S  1000u
 #define SOLICITS_PER_S 50u
+#define TOUCHED_MAX    (UINT64_C(256) << 20) /* of the scheduler's tables, at start */
 
 /* --- addresses with a prefix ------------------------------------------ */
 
@@ -407,7 +408,9 @@ static tdm_status_t make_tiles(tdm_house_t *h, const plans_t *p, tdm_error_t *er
     void *mem = tdm_arena_take(a, tdm_sched_tile_footprint(&p->sizes), 4096);
     /* Its decisions walk a few lines of many pages: fewer translations. */
     (void)madvise(mem, tdm_sched_tile_footprint(&p->sizes), MADV_HUGEPAGE);
-    memset(mem, 0, tdm_sched_tile_footprint(&p->sizes)); /* its pages are there before a request */
+    /* Its pages are there before a request; of a pool of millions of KV pages, which
+       an executor may yet refuse, the first. */
+    memset(mem, 0, TDM_MIN(tdm_sched_tile_footprint(&p->sizes), TOUCHED_MAX));
     tdm_status_t st = tdm_sched_tile_create(mem, &p->sizes, &p->live, &p->sched, &h->sched, err);
     if (st != TDM_OK) return st;
     h->sched_thread = (tdm_tile_t){.name = "sched",
