@@ -76,8 +76,8 @@ typedef struct tdm_profile_set {
     uint32_t power_w;   /* power cap while measuring, 0: none */
     uint32_t clock_khz; /* SM clock in attention meanwhile, the median; 0: not told */
     uint32_t split_max;
-    uint32_t stair_from;
-    uint32_t is_model; /* 1: computed from a model of a machine, not measured */
+    uint32_t stair_from; /* from so many tokens on lin goes up in steps to its entries; 0: never */
+    uint32_t is_model;   /* 1: computed from a model of a machine, not measured */
     double fixed_ns;
     tdm_profile_check_t check;
     uint32_t miss_cnt;                             /* not filed */
