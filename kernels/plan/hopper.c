@@ -94,7 +94,7 @@ static batch_t prefill_take_first(game_t *g) {
 }
 
 /* SMs of a batch begin items, longest first; those that find none turn to
-   decode. */
+   decode, or in two streams stay idle. */
 static void play(game_t *g, batch_t b) {
     for (uint32_t i = 0; i < 2 && b.cnt; i++) {
         uint32_t n = TDM_MIN(b.cnt, g->left[i]);
@@ -106,6 +106,7 @@ static void play(game_t *g, batch_t b) {
         prefill_add(g, b.us + us, n);
         g->end = TDM_MAX(g->end, b.us + us);
     }
+    if (g->sum->is_apart) return;
     if (b.cnt && decode_end(g) > b.us + SWITCH_US) decode_join(g, b.us + SWITCH_US, b.cnt);
 }
 
@@ -138,7 +139,7 @@ static float play_launch(const tdm_hopper_sum_t *s, const tdm_hopper_cut_t *c, f
             is_decode = 0;
             g.decode_mb = 0.0f;
             g.decode_us = until;
-            if (g.left[0] + g.left[1]) prefill_add(&g, until + SWITCH_US, g.decode_sm);
+            if (g.left[0] + g.left[1] && !s->is_apart) prefill_add(&g, until + SWITCH_US, g.decode_sm);
             continue;
         }
         play(&g, b);
@@ -212,10 +213,11 @@ static void try_share(const tdm_hopper_sum_t *s, uint32_t decode_sm, tdm_hopper_
 #define ROUND_MAX 8u
 
 /* From a tenth of the SMs to six for decode, coarsely, then near the best:
-   more never measured best. */
+   more never measured best where SMs change sides.  Apart, either kind may
+   be nearly all. */
 static void search(const tdm_hopper_sum_t *s, tdm_hopper_cut_t *best) {
-    uint32_t least = TDM_MAX(s->sm_cnt / 11, 1u);
-    uint32_t most = TDM_MAX(s->sm_cnt * 6 / 10, 1u);
+    uint32_t least = TDM_MAX(s->sm_cnt / (s->is_apart ? 22 : 11), 1u);
+    uint32_t most = TDM_MAX(s->is_apart ? s->sm_cnt - least : s->sm_cnt * 6 / 10, 1u);
     uint32_t step = TDM_MAX(s->sm_cnt / 12, 1u);
     for (uint32_t n = 1; n <= ROUND_MAX; n++) {
         uint32_t prefill = (s->tile_cnt * s->nhead_kv + n - 1) / n;
@@ -345,6 +347,11 @@ void tdm_pod_hopper_survey(work_t *w) {
 
 void tdm_pod_hopper_cut(work_t *w, uint32_t route) {
     const tdm_pod_config_t *c = w->config;
+    if (route == TDM_ROUTE_STREAMS) {
+        tdm_hopper_sum_t s = sum_of(w);
+        s.is_apart = 1;
+        tdm_hopper_choose(&s, &w->hopper);
+    }
     const tdm_hopper_cut_t *tiles = route == TDM_ROUTE_SERIAL ? &w->hopper_alone : &w->hopper;
     uint32_t span = w->hopper.decode_span;
     if (c->decode_split_tok) span = TDM_MAX(c->decode_split_tok / KEY_BLOCK, 1u);

@@ -7,7 +7,8 @@
    cut, how long a decode item is.  Pure arithmetic on sums of the batch.
 
    An SM is wholly prefill or wholly decode, and takes the other kind when
-   its own runs out.  So a launch is a small game of slots:
+   its own runs out (in two streams it does not).  So a launch is a small game
+   of slots:
 
      prefill SMs  [ whole tile ........... ][ piece ][ piece ][ decode ...
      decode SMs   [ item | item | item .............. ][ piece ][ piece ]
@@ -48,6 +49,7 @@ typedef struct tdm_hopper_sum {
     uint64_t decode_tok;   /* keys of all decodes */
     uint32_t decode_sm;    /* of a hybrid batch: SMs that must begin with decode; 0: free */
     uint32_t piece;        /* pieces of a cut tile, and no other number; 0: free */
+    uint32_t is_apart;     /* 1: two streams, no SM takes the other kind */
 } tdm_hopper_sum_t;
 
 typedef struct tdm_hopper_cut {

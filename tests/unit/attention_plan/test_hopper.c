@@ -251,6 +251,46 @@ static void shares_follow_the_batch(void **state) {
     }
 }
 
+/* Two streams hand no SM over, and the plan is made for that: neither half is
+   starved, so that both take about as long as in turn at most; fused, whose SMs
+   change sides, is foreseen to be no slower. */
+static void two_streams_have_a_split_of_their_own(void **state) {
+    (void)state;
+    static const uint32_t chunk[] = {16, 64, 256, 1024, 2048};
+    for (uint32_t i = 0; i < TDM_COUNT_OF(chunk); i++) {
+        for (uint32_t n = 1; n <= 128; n *= 2) {
+            rig_t r;
+            hopper_rig(&r, "h200", 32, 8);
+            r.config.part_float_max = UINT64_C(1) << 32;
+            add_prefill(&r, 8192 + chunk[i], chunk[i]);
+            for (uint32_t s = 0; s < n; s++) add_decode(&r, 8192);
+            build(&r, TDM_ROUTE_FUSED);
+            float fused_us = r.plan.fused_us;
+            float serial_us = r.plan.serial_us;
+            build(&r, TDM_ROUTE_STREAMS);
+            check_hopper(&r);
+            uint32_t tile = (chunk[i] * 4 + TDM_HOPPER_ROW - 1) / TDM_HOPPER_ROW;
+            tdm_hopper_sum_t half = {.sm_cnt = 132,
+                                     .nhead_kv = 8,
+                                     .head_dim = 128,
+                                     .tile_cnt = tile,
+                                     .block_max = (8192 + chunk[i] + 63) / 64,
+                                     .decode_tok = n * UINT64_C(8192),
+                                     .decode_bytes = n * UINT64_C(8192) * 8 * 512,
+                                     .is_apart = 1};
+            half.block_cnt = (uint64_t)tile * half.block_max;
+            tdm_hopper_cut_t cut;
+            tdm_hopper_choose(&half, &cut);
+            assert_true(cut.us <= 1.10f * serial_us);
+            assert_true(cut.us >= 0.97f * fused_us);
+            float decode_us = (float)half.decode_bytes / 4.44e6f;
+            float share = (float)r.plan.share[TDM_KIND_DECODE] / 132.0f;
+            if (decode_us > 0.8f * serial_us) assert_true(share > 0.5f);
+            rig_close(&r);
+        }
+    }
+}
+
 /* Whole tiles: the longest sequence first, in it head by head, and of a head
    the longest tile first. */
 static void whole_tiles_stand_by_head(void **state) {
@@ -333,6 +373,7 @@ int main(void) {
         cmocka_unit_test(other_devices_get_the_portable_plan),
         cmocka_unit_test(without_room_for_partials_the_portable_plan_comes),
         cmocka_unit_test(shares_follow_the_batch),
+        cmocka_unit_test(two_streams_have_a_split_of_their_own),
         cmocka_unit_test(whole_tiles_stand_by_head),
         cmocka_unit_test(forced_cuts_are_obeyed),
         cmocka_unit_test(a_route_has_its_cut),
