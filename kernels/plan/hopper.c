@@ -139,7 +139,8 @@ static float play_launch(const tdm_hopper_sum_t *s, const tdm_hopper_cut_t *c, f
             is_decode = 0;
             g.decode_mb = 0.0f;
             g.decode_us = until;
-            if (g.left[0] + g.left[1] && !s->is_apart) prefill_add(&g, until + SWITCH_US, g.decode_sm);
+            if (g.left[0] + g.left[1] && !s->is_apart)
+                prefill_add(&g, until + SWITCH_US, g.decode_sm);
             continue;
         }
         play(&g, b);
