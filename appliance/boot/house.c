@@ -68,6 +68,7 @@ static tdm_status_t open_channel(tdm_house_t *h, tdm_error_t *err) {
         .restart_max = (uint32_t)c->exec_restarts,
         .restart_window_ns = 600 * TDM_NS_PER_S,
         .pause_ns = 50 * TDM_NS_PER_MS,
+        .load_stall_ns = (int64_t)c->exec_load_stall_ms * TDM_NS_PER_MS,
     };
     tdm_supervisor_init(&h->supervisor, &sup, &h->channel, &h->life);
     return TDM_OK;

@@ -23,7 +23,6 @@ static void say_loading(tdm_mgmt_t *m) {
 
 static void say_ready(tdm_mgmt_t *m) {
     const tdm_channel_head_t *h = m->supervisor->channel->head;
-    m->said_permille = 0;
     tdm_log(TDM_LOG_INFO, "exec", "life %u serves: %u SM threads, %s, %llu MiB beside the weights",
             m->supervisor->epoch, h->sm_cnt, h->isa, (unsigned long long)(h->memory_bytes >> 20));
     tdm_notify_say(m->notify, "READY=1\nSTATUS=executor life %u serves", m->supervisor->epoch);
@@ -54,7 +53,8 @@ static void watch(tdm_mgmt_t *m, int64_t now_ns) {
         tdm_store_relaxed(&m->vitals->is_port_stuck, (uint32_t)tdm_net_tile_is_stuck(m->net));
     if (state == TDM_SUPERVISOR_LOADING) say_loading(m);
     if (state == before) return;
-    if (before == TDM_SUPERVISOR_SERVING)
+    m->said_permille = 0;
+    if (state == TDM_SUPERVISOR_ENDING)
         tdm_notify_say(m->notify, "STATUS=the executor is down: %s", m->supervisor->last.text);
     if (state != TDM_SUPERVISOR_SERVING) return;
     say_ready(m);
@@ -141,6 +141,7 @@ static void publish(tdm_mgmt_t *m, int64_t now_ns) {
                   channel->arena.sz + channel->head->memory_bytes);
     tdm_count_to(b, TDM_METRIC_faults_total, tdm_label_reason(TDM_FAULT_executor_exit),
                  m->supervisor->exit_cnt);
+    tdm_count_to(b, TDM_METRIC_executor_load_stalls_total, 0, m->supervisor->load_stall_cnt);
     tdm_count_to(b, TDM_METRIC_log_lines_lost_total, 0, tdm_log_lost_cnt());
     tdm_count_to(b, TDM_METRIC_watchdog_withheld_total, 0, m->heartbeat.withheld_cnt);
     if (m->port) tdm_gauge_set(b, TDM_METRIC_net_link_up, 0, (uint64_t)tdm_port_is_up(m->port));

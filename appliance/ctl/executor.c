@@ -37,7 +37,11 @@ tdm_status_t tdm_executor_open(tdm_executor_t *x, const tdm_config_t *config,
     if (st == TDM_OK) st = tdm_channel_open(&x->channel, kind, &spec, err);
     if (st != TDM_OK) return st;
     tdm_supervisor_config_t sup = {
-        .program = x->program, .restart_window_ns = 600 * TDM_NS_PER_S, .pause_ns = TDM_NS_PER_S};
+        .program = x->program,
+        .restart_window_ns = 600 * TDM_NS_PER_S,
+        .pause_ns = TDM_NS_PER_S,
+        .load_stall_ns = (int64_t)config->exec_load_stall_ms * TDM_NS_PER_MS,
+    };
     tdm_supervisor_init(&x->supervisor, &sup, &x->channel, &x->life);
     st = wait_serving(x, progress, err);
     if (st != TDM_OK)

@@ -65,8 +65,10 @@ static void *thread_body(void *arg) {
     return NULL;
 }
 
-static int start(tdm_supervisor_t *s) {
+static int start(tdm_supervisor_t *s, int64_t now_ns) {
     s->epoch++;
+    s->told_ns = now_ns;
+    s->told_permille = 0;
     tdm_channel_format(s->channel, s->epoch);
     if (!s->config.program) {
         s->thread_done = s->stop = 0;
@@ -123,8 +125,44 @@ static void ended(tdm_supervisor_t *s, int64_t now_ns) {
     if (!s->is_stopping) tdm_log(TDM_LOG_WARN, "exec", "%s", s->last.text);
 }
 
+/* kill_child: the process is reaped by a later poll, for one that is stuck in
+   its device's driver must not hold up the management thread. */
+static void kill_child(tdm_supervisor_t *s) {
+    TDM_CHECK(s->config.program); /* a hung thread cannot be ended alone */
+    (void)kill(s->pid, SIGKILL);
+    s->is_killed = 1;
+}
+
+/* poll_stall ends a load that tells nothing more. */
+static void poll_stall(tdm_supervisor_t *s, int64_t now_ns) {
+    uint32_t permille = tdm_load_relaxed(&s->channel->head->progress_permille);
+    if (permille != s->told_permille) {
+        s->told_permille = permille;
+        s->told_ns = now_ns;
+    }
+    if (now_ns - s->told_ns < s->config.load_stall_ns) return;
+    kill_child(s);
+    s->load_stall_cnt++;
+    tdm_log(TDM_LOG_WARN, "exec", "the load told no progress past %u %% for %lld s: killed",
+            permille / 10, (long long)(s->config.load_stall_ns / TDM_NS_PER_S));
+}
+
+/* poll_stalled waits for the end of a load that was killed.  The wait for its
+   progress says nothing for it, so the window of deaths does not run on. */
+static void poll_stalled(tdm_supervisor_t *s, int64_t now_ns) {
+    if (!has_ended(s)) return;
+    (void)tdm_error_set(&s->last, TDM_ERR_TIMEOUT,
+                        "the executor was killed: its load told no progress for %lld s",
+                        (long long)(s->config.load_stall_ns / TDM_NS_PER_S));
+    s->is_killed = 0;
+    s->window_ns += now_ns - s->told_ns;
+    ended(s, now_ns);
+}
+
 static void poll_loading(tdm_supervisor_t *s, int64_t now_ns) {
-    if (head_state(s) == TDM_EXEC_FAILED) {
+    if (s->is_killed) {
+        poll_stalled(s, now_ns);
+    } else if (head_state(s) == TDM_EXEC_FAILED) {
         (void)tdm_error_set(&s->last, TDM_ERR_INVAL, "%s", s->channel->head->error);
         s->state = TDM_SUPERVISOR_FAILED;
     } else if (has_ended(s)) {
@@ -135,20 +173,18 @@ static void poll_loading(tdm_supervisor_t *s, int64_t now_ns) {
         s->serve_ns = now_ns;
         tdm_store_release(&s->life->epoch, s->epoch); /* L1: pairs with the tile's acquire */
         tdm_doorbell_ring(&s->channel->sched_bell);
+    } else {
+        poll_stall(s, now_ns);
     }
 }
 
 /* A life ends only after the tile took it up: an ack that is still 0 would
    otherwise be read as the answer to its end. */
-/* A killed executor is reaped by a later poll: one that is stuck in its
-   device's driver must not hold up the management thread. */
 static void poll_serving(tdm_supervisor_t *s, int64_t now_ns) {
     if (tdm_load_acquire(&s->life->ack) != s->epoch) return; /* L2: pairs with the tile's release */
     int is_asked = tdm_load_acquire(&s->life->kill) == s->epoch; /* L3: pairs with its release */
     if (is_asked && !s->is_killed) {
-        TDM_CHECK(s->config.program); /* a hung thread cannot be ended alone */
-        (void)kill(s->pid, SIGKILL);
-        s->is_killed = 1;
+        kill_child(s);
         s->kill_cnt++;
     }
     if (!has_ended(s)) return;
@@ -165,7 +201,7 @@ static void poll_waiting(tdm_supervisor_t *s, int64_t now_ns) {
     if (now_ns < s->resume_ns) return;
     if (s->window_deaths > s->config.restart_max) {
         s->state = TDM_SUPERVISOR_FAILED;
-    } else if (start(s)) {
+    } else if (start(s, now_ns)) {
         s->state = TDM_SUPERVISOR_LOADING;
     } else {
         ended(s, now_ns);

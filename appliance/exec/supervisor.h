@@ -6,11 +6,15 @@
 
             start              READY in the head
      IDLE ---------> LOADING ------------------> SERVING
-                        |  exit                     |  exit, or kill asked for
-                        v                           v
+                        |  exit, or killed as       |  exit, or kill asked for
+                        v  its load stalls          v
                      WAITING <------- ack ------- ENDING
                         |  pause over, restarts left: format, next epoch
                         `--> LOADING        none left, or state FAILED --> FAILED
+
+   A load stalls when it tells no progress for load_stall_ns: a driver that
+   hangs in its start, a disk that gives nothing.  One that goes on telling
+   may take as long as it needs.
 
    The executor is a process of its own (a device error kills one process
    and nobody's connection) or, for tests, a thread; both go through the
@@ -47,9 +51,10 @@ typedef struct tdm_supervisor_config {
     tdm_executor_main_fn thread_main; /* thread mode */
     uint32_t restart_max;             /* lives after the first, within restart_window_ns */
     int64_t restart_window_ns;
-    int64_t pause_ns; /* before a restart; doubles with each life in a row that served for less
-                         than TDM_SUPERVISOR_SHORT_NS, to 5 s: who waits for a stream waits no
-                         longer than an executor needs that is otherwise well */
+    int64_t pause_ns;      /* before a restart; doubles with each life in a row that served for less
+                              than TDM_SUPERVISOR_SHORT_NS, to 5 s: who waits for a stream waits no
+                              longer than an executor needs that is otherwise well */
+    int64_t load_stall_ns; /* a load without progress for so long is ended */
 } tdm_supervisor_config_t;
 
 typedef struct tdm_supervisor {
@@ -66,13 +71,16 @@ typedef struct tdm_supervisor {
     uint32_t is_stopping;
     uint32_t is_killed; /* SIGKILL was sent; not reaped yet */
     int64_t resume_ns;
-    int64_t serve_ns;   /* since when this life serves; 0: it does not yet */
-    uint32_t short_cnt; /* short lives in a row */
-    int64_t window_ns;  /* start of the window that window_deaths counts in */
+    int64_t serve_ns;       /* since when this life serves; 0: it does not yet */
+    int64_t told_ns;        /* when this life's load began, or last told progress */
+    uint32_t told_permille; /* that progress */
+    uint32_t short_cnt;     /* short lives in a row */
+    int64_t window_ns;      /* start of the window that window_deaths counts in */
     uint32_t window_deaths;
-    uint64_t exit_cnt; /* executors that ended by themselves */
-    uint64_t kill_cnt; /* executors killed on request */
-    tdm_error_t last;  /* why the last one ended */
+    uint64_t exit_cnt;       /* executors that ended by themselves */
+    uint64_t kill_cnt;       /* executors killed on request */
+    uint64_t load_stall_cnt; /* executors killed because their load stalled */
+    tdm_error_t last;        /* why the last one ended */
 } tdm_supervisor_t;
 
 /* tdm_supervisor_program writes the path of tandem-exec, which stands

@@ -154,6 +154,39 @@ def the_sandbox_of_the_unit_is_enough():
         assert not calls - allowed
 
 
+class Hanging(Appliance):
+    """Whose executor hangs in its first `cnt` loads, as in a driver that does not come back."""
+
+    def __init__(self, cnt, settings):
+        super().__init__(BIN, {"port.kind": "none", "exec.huge_plans": 0, **settings}, ready=False)
+        shutil.copy(os.path.join(BIN, "tandemd"), self.dir.name)
+        path = os.path.join(self.dir.name, "tandem-exec")
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(f"""#!/bin/sh
+for k in $(seq {cnt}); do mkdir {self.dir.name}/load-$k 2>/dev/null && exec sleep 1000; done
+exec {BIN}/tandem-exec "$@"
+""")
+        os.chmod(path, 0o755)
+
+    def command(self):
+        return [os.path.join(self.dir.name, "tandemd"), *super().command()[1:]]
+
+
+def a_load_that_hangs_is_ended():
+    """Within exec.load_stall_ms: a new one serves, and /metrics says so.  One that always hangs ends the start,
+    in one line, when the restarts are used up."""
+    with Hanging(2, {"exec.load_stall_ms": 1000}) as a:
+        a.wait_ready()
+        assert a.total("tandem_executor_load_stalls_total") == 2
+        assert a.total("tandem_executor_epoch") == 3
+        assert a.total("tandem_faults_total") == 0  # it did not end by itself
+        assert a.log().count("no progress past 0 % for 1 s: killed") == 2, a.log()
+        assert len(a.complete("hello", 8)) == 8
+    with Hanging(2, {"exec.load_stall_ms": 1000, "exec.restarts": 1}) as a:
+        assert a.process.wait(PATIENCE) == 1
+        assert "the executor was killed: its load told no progress for 1 s" in a.log().splitlines()[-1], a.log()
+
+
 def tandemctl_fits_the_units_that_start_it():
     """What the scripts of first boot, health and the balancer's agent call is in their units' filters."""
     if not shutil.which("strace") or not shutil.which("systemd-analyze"):

@@ -68,6 +68,7 @@ static const tdm_backend_ops_t fake_ops = {
 static void fake_main(tdm_channel_t *c, const uint32_t *stop) {
     tdm_error_t err = {0};
     tdm_backend_t backend = {.ops = &fake_ops, .info = {.name = "fake", .isa = "none", .depth = 1}};
+    while (strcmp(c->head->spec.model, "silent") == 0) (void)pause();
     if (strcmp(c->head->spec.model, "bad") == 0) {
         (void)tdm_error_set(&err, TDM_ERR_CORRUPT, "no such weights");
         tdm_worker_fail(c, &err);
@@ -86,6 +87,9 @@ static int executor_process(char **argv) {
     return 3;
 }
 
+#define WINDOW_NS (600 * TDM_NS_PER_S)
+#define STALL_NS  (700 * TDM_NS_PER_S) /* over the window: stalls in a row must still add up */
+
 typedef struct rig {
     tdm_channel_t channel;
     tdm_life_t life;
@@ -102,8 +106,9 @@ static void rig_open(rig_t *r, const char *model, int is_process, uint32_t resta
         .program = is_process ? "/proc/self/exe" : NULL,
         .thread_main = fake_main,
         .restart_max = restart_max,
-        .restart_window_ns = 600 * TDM_NS_PER_S,
+        .restart_window_ns = WINDOW_NS,
         .pause_ns = TDM_NS_PER_MS,
+        .load_stall_ns = STALL_NS,
     };
     tdm_supervisor_init(&r->sup, &config, &r->channel, &r->life);
 }
@@ -340,6 +345,104 @@ static void choices_outlive_a_life_that_served(void **state) {
     rig_close(&r);
 }
 
+/* wait_end polls at that one moment until the killed load is reaped. */
+static void wait_end(rig_t *r, int64_t at_ns) {
+    int64_t give_up = tdm_clock_now_ns() + 20 * TDM_NS_PER_S;
+    while (tdm_supervisor_poll(&r->sup, at_ns) == TDM_SUPERVISOR_LOADING) {
+        assert_true(tdm_clock_now_ns() < give_up);
+        (void)usleep(500);
+    }
+}
+
+static void a_load_that_tells_nothing_is_killed(void **state) {
+    (void)state;
+    rig_t r;
+    rig_open(&r, "silent", 1, 3);
+    r.channel.head->choices.magic = 7;
+    until(&r, TDM_SUPERVISOR_LOADING);
+    int64_t begin_ns = r.sup.told_ns;
+    (void)tdm_supervisor_poll(&r.sup, begin_ns + STALL_NS - 1);
+    assert_false(r.sup.is_killed);
+    assert_int_equal(tdm_supervisor_poll(&r.sup, begin_ns + STALL_NS), TDM_SUPERVISOR_LOADING);
+    assert_true(r.sup.is_killed);
+    wait_end(&r, begin_ns + STALL_NS);
+    assert_int_equal(r.sup.state, TDM_SUPERVISOR_ENDING);
+    assert_int_equal(r.sup.load_stall_cnt, 1);
+    assert_int_equal(r.sup.kill_cnt, 0); /* nobody asked */
+    assert_int_equal(r.sup.exit_cnt, 0);
+    assert_non_null(strstr(r.sup.last.text, "no progress for 700 s"));
+    assert_int_equal(r.channel.head->choices.magic, 0); /* it may have hung of them */
+    (void)tdm_supervisor_poll(&r.sup, begin_ns + STALL_NS);
+    assert_int_equal(tdm_supervisor_poll(&r.sup, r.sup.resume_ns), TDM_SUPERVISOR_LOADING);
+    assert_int_equal(r.sup.epoch, 2);
+    assert_int_equal(r.sup.told_ns, r.sup.resume_ns); /* a whole bound for the next */
+    assert_false(r.sup.is_killed);
+    rig_close(&r);
+}
+
+static void a_load_that_tells_progress_is_left_alone(void **state) {
+    (void)state;
+    rig_t r;
+    rig_open(&r, "silent", 1, 3);
+    until(&r, TDM_SUPERVISOR_LOADING);
+    int64_t now_ns = r.sup.told_ns;
+    for (uint32_t permille = 1; permille <= 1000; permille += 333) {
+        tdm_store_relaxed(&r.channel.head->progress_permille, permille); /* in its place */
+        now_ns += STALL_NS - 1;
+        assert_int_equal(tdm_supervisor_poll(&r.sup, now_ns), TDM_SUPERVISOR_LOADING);
+        assert_false(r.sup.is_killed);
+    }
+    (void)tdm_supervisor_poll(&r.sup, now_ns + STALL_NS); /* from the last word on */
+    assert_true(r.sup.is_killed);
+    rig_close(&r);
+}
+
+/* One that was ready just before its end came is not taken up. */
+static void a_load_that_was_killed_does_not_serve(void **state) {
+    (void)state;
+    rig_t r;
+    rig_open(&r, "silent", 1, 3);
+    until(&r, TDM_SUPERVISOR_LOADING);
+    int64_t end_ns = r.sup.told_ns + STALL_NS;
+    (void)tdm_supervisor_poll(&r.sup, end_ns);
+    tdm_store_release(&r.channel.head->state, (uint32_t)TDM_EXEC_READY);
+    wait_end(&r, end_ns);
+    assert_int_equal(r.sup.state, TDM_SUPERVISOR_ENDING);
+    assert_int_equal(r.life.epoch, 0);
+    rig_close(&r);
+}
+
+static void silence_after_the_load_is_no_stall(void **state) {
+    (void)state;
+    rig_t r;
+    rig_open(&r, "good", 1, 3);
+    until(&r, TDM_SUPERVISOR_SERVING);
+    tdm_store_release(&r.life.ack, r.life.epoch);
+    assert_int_equal(tdm_supervisor_poll(&r.sup, r.sup.serve_ns + 10 * STALL_NS),
+                     TDM_SUPERVISOR_SERVING);
+    assert_int_equal(r.sup.load_stall_cnt, 0);
+    rig_close(&r);
+}
+
+static void loads_that_stall_again_and_again_are_a_failure(void **state) {
+    (void)state;
+    rig_t r;
+    rig_open(&r, "silent", 1, 2);
+    until(&r, TDM_SUPERVISOR_LOADING);
+    int64_t now_ns = r.sup.told_ns;
+    for (uint32_t life = 1; life <= 3; life++) {
+        assert_int_equal(r.sup.epoch, life);
+        now_ns += STALL_NS;
+        wait_end(&r, now_ns);
+        now_ns = r.sup.resume_ns;
+        (void)tdm_supervisor_poll(&r.sup, now_ns); /* the tile acknowledged: it saw no life */
+        (void)tdm_supervisor_poll(&r.sup, now_ns);
+    }
+    assert_int_equal(r.sup.state, TDM_SUPERVISOR_FAILED);
+    assert_int_equal(r.sup.load_stall_cnt, 3);
+    rig_close(&r);
+}
+
 static void restarts_are_bounded(void **state) {
     (void)state;
     rig_t r;
@@ -400,6 +503,11 @@ int main(int argc, char **argv) {
         cmocka_unit_test(a_failed_device_gives_no_result),
         cmocka_unit_test(a_life_that_nobody_took_up_is_not_ended),
         cmocka_unit_test(a_hung_executor_is_killed_when_asked),
+        cmocka_unit_test(a_load_that_tells_nothing_is_killed),
+        cmocka_unit_test(a_load_that_tells_progress_is_left_alone),
+        cmocka_unit_test(a_load_that_was_killed_does_not_serve),
+        cmocka_unit_test(silence_after_the_load_is_no_stall),
+        cmocka_unit_test(loads_that_stall_again_and_again_are_a_failure),
         cmocka_unit_test(restarts_are_bounded),
         cmocka_unit_test(only_short_lives_in_a_row_lengthen_the_pause),
         cmocka_unit_test(choices_outlive_a_life_that_served),
