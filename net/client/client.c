@@ -173,6 +173,11 @@ static void lost_by(tdm_client_t *c, int liberr) {
         client_lost(c, TDM_ERR_UNSUPPORTED, "the server does not speak QUIC version 1");
         return;
     case NGTCP2_ERR_DRAINING:
+        if (c->is_forgotten) {
+            client_lost(c, TDM_ERR_CLOSED,
+                        "the server does not know this connection any more (stateless reset)");
+            return;
+        }
         ngtcp2_conn_get_connection_close_error(c->nc, &peer);
         snprintf(text, sizeof text, "the server closed the connection (error 0x%llx)",
                  (unsigned long long)peer.error_code);

@@ -55,6 +55,7 @@ struct tdm_client {
     ngtcp2_crypto_conn_ref ref;
     ngtcp2_connection_close_error close_error;
     uint64_t h3_error; /* 0: none */
+    int is_forgotten;  /* a stateless reset came: RFC 9000, 10.3 */
     uint8_t peer_pin[TDM_CLIENT_PIN_SZ];
     int has_peer_pin;
     request_t *first;

@@ -60,6 +60,15 @@ static int on_stream_reset(ngtcp2_conn *nc, int64_t id, uint64_t final_sz, uint6
     return 0;
 }
 
+/* The library ends the connection after this call. */
+static int on_forgotten(ngtcp2_conn *nc, const ngtcp2_pkt_stateless_reset *sr, void *user) {
+    (void)nc;
+    (void)sr;
+    tdm_client_t *c = user;
+    c->is_forgotten = 1;
+    return 0;
+}
+
 static int on_window(ngtcp2_conn *nc, int64_t id, uint64_t max, void *user, void *stream_user) {
     (void)nc;
     (void)max;
@@ -96,6 +105,7 @@ const ngtcp2_callbacks client_callbacks = {
     .stream_close = on_stream_close,
     .recv_retry = ngtcp2_crypto_recv_retry_cb,
     .rand = on_rand,
+    .recv_stateless_reset = on_forgotten,
     .get_new_connection_id = on_new_cid,
     .update_key = ngtcp2_crypto_update_key_cb,
     .stream_reset = on_stream_reset,

@@ -276,7 +276,8 @@ def others_pass_retry():
 
 
 def a_restart_ends_old_connections():
-    """Who was connected to a killed appliance hears so from the next one."""
+    """Who was connected to a killed appliance hears so from the next one: a stream ends as soon as its client asks
+    for a sign of life, which it does after a second of silence, and not by idleness."""
     with Peer() as peer, tempfile.TemporaryDirectory(prefix="tandem-doors-") as state:
         settings = {"state.dir": state}
         mac = run("ip", "-br", "link", "show", "vb").stdout.split()[2]
@@ -286,9 +287,17 @@ def a_restart_ends_old_connections():
                                                   "100000", "0", "20", "1", KEY, a.model()),
                                      stdout=subprocess.DEVNULL)
             a.until(lambda: a.total("tandem_requests_total") > 10)
+            stream = spawn(peer.command(os.path.join(BIN, "tandemctl"), "generate", "--insecure", "--key", KEY, "--host",
+                                        OURS, "--ids", "--max-tokens", "4000", "--seconds", str(PATIENCE), "the sea"),
+                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            assert stream.stdout.read(1), stream.stderr.read()
             a.process.kill()
             a.process.wait()
+            begin = time.monotonic()
         with Keyed("af_packet", {**settings, "quic.idle_ms": 3000}) as a:
+            _, err = stream.communicate(timeout=PATIENCE)
+            print(f"a stream ended {time.monotonic() - begin:.1f} s after its appliance: {err.strip()}")
+            assert stream.returncode == 1 and "stateless reset" in err, (stream.returncode, err)
             a.until(lambda: a.total("tandem_quic_answers_total", "reset") > 0)
             # They come again: with their next probe where the first answer found no neighbour
             # entry yet, and probes are twice as far apart each time.

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Three appliances' HTTP/3 ports behind nginx by layer 4, as deploy/fleet/nginx-http3.conf has it:
 clients keep to their appliance, one is killed and comes back, a client's port changes, its address
-changes; and the client-side list without any balancer.
+changes (the appliances have one key: whoever gets a datagram of a lost connection can end it); and
+the client-side list without any balancer.
 
 usage: fleet_h3.py BIN_DIR     in a network namespace of its own; exit 77 without root or nginx"""
 import os
@@ -26,13 +27,14 @@ NGINX = "/usr/sbin/nginx"
 
 
 class Member(Appliance):
-    """One of the three, behind a TAP of its own."""
+    """One of the three, behind a TAP of its own; with the certificate and key of another."""
 
-    def __init__(self, n):
+    def __init__(self, n, other=None):
+        shared = {f"quic.{what}": f"{other.dir.name}/{what}.pem" for what in ("certificate", "key")} if other else {}
         super().__init__(BIN, {"exec.sms": 1, "exec.huge_plans": 0, "port.tap_name": f"fleet{n}", "port.telemetry": 0,
                                "port.tap_ipv4": f"10.88.{n}.1/24", "port.ipv4": f"10.88.{n}.2", "port.tap_ipv6": "",
                                "port.ipv6": "", "http.port": 18080 + n, "quic.source_handshakes_per_s": 1000,
-                               "sched.ttft_ms": 60000})
+                               "sched.ttft_ms": 60000, **shared})
         self.address = f"10.88.{n}.2"
 
     def served(self):
@@ -172,6 +174,7 @@ def story(members, balancer):
     relay.close()
     assert not ok, "a stream outlived its appliance"
     print(f"killed: its stream ended typed after {time.monotonic() - killed:.1f} s: {err.strip()}", flush=True)
+    assert "stateless reset" in err, err  # by the one that got its next datagram: they have one key
     # Whoever asks first after the death may lose that one; then nginx has noticed.
     faults = crowd(CLIENTS)
     lost = len(faults)
@@ -207,6 +210,7 @@ def story(members, balancer):
     ok, err = whole(client, 4000)
     relay.close()
     assert not ok, "an address on another appliance kept the stream"
+    assert "stateless reset" in err, err
     print(f"a client's address changed to one of another appliance: lost after {time.monotonic() - begin:.1f} s: {err.strip()}",
           flush=True)
 
@@ -239,7 +243,7 @@ def main():
     if os.geteuid() != 0 or not os.path.exists(NGINX) or not os.path.exists("/usr/lib/nginx/modules/ngx_stream_module.so"):
         print("needs root and nginx with its stream module")
         return 77
-    with Member(1) as one, Member(2) as two, Member(3) as three:
+    with Member(1) as one, Member(2, one) as two, Member(3, one) as three:
         balancer = Balancer([one, two, three])
         try:
             story([one, two, three], balancer)

@@ -35,6 +35,7 @@ static void a_restarted_server_ends_old_connections(void **state) {
     assert_int_equal(n, 43);
     tdm_client_input(before.client[0], answer, n, before.now_ns);
     assert_true(tdm_client_is_closed(before.client[0], &err));
+    assert_non_null(strstr(err.text, "does not know this connection"));
     assert_true(reply.is_ended);
     assert_int_equal(reply.outcome, TDM_CLIENT_LOST);
     assert_int_equal(counters(&after)->resets, 1);
