@@ -50,7 +50,8 @@ SOURCES = ["kernels/engine/engine.c", "kernels/engine/slots.c", "kernels/engine/
            "kernels/worklist/worklist.c", "kernels/sample/sample.c", "kernels/sample/select.c",
            "appliance/abi/reasons.c", "appliance/base/status.c", "appliance/base/check.c",
            "appliance/base/clock.c"]
-TESTS = ["test_engine.c", "test_slots.c"]
+RIG = ["rig.c", "queue.c"]  # each test is linked with them, used or not
+TESTS = ["test_engine.c", "test_queue.c", "test_ahead.c", "test_slots.c"]
 
 
 def is_caught(tree, out, objects):
@@ -73,7 +74,8 @@ def main():
         os.mkdir(out)
         for d in ("kernels", "appliance/abi", "appliance/base", "tests/unit/kernels_engine"):
             shutil.copytree(os.path.join(ROOT, d), os.path.join(tree, d))
-        objects = compile_all(tree, out, [os.path.join(tree, s) for s in SOURCES])
+        rig = [os.path.join("tests/unit/kernels_engine", s) for s in RIG]
+        objects = compile_all(tree, out, [os.path.join(tree, s) for s in SOURCES + rig])
         if is_caught(tree, out, objects):
             sys.exit("mutate: the unchanged engine fails")
         for name, file, old, new in MUTANTS:
