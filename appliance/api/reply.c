@@ -16,6 +16,10 @@
 #define RECORDS_PER_VISIT 4u
 #define RECORD_TARGET     4096u /* a whole body goes out in records of about this size */
 
+_Static_assert(TDM_REPLY_MERGE_MAX + TDM_TEXT_FINISH_MAX <= TDM_REPLY_TEXT_MAX &&
+                   TDM_TEXT_PIECE_MAX <= TDM_REPLY_TEXT_MAX,
+               "a piece holds the last text and what was held back");
+
 /* --- what a slot has to say ------------------------------------------- */
 
 static int is_native(const tdm_slot_t *s) {

@@ -108,7 +108,3 @@ static void print_tree(const char *name, const json_t *v, int depth) {
 void tdm_table_print(const char *name, const json_t *value) {
     print_tree(name, value, 0);
 }
-
-void tdm_table_print_members(const json_t *object) {
-    print_object(object, 0);
-}

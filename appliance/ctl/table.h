@@ -11,7 +11,4 @@
 /* tdm_table_print prints one member of an object. */
 void tdm_table_print(const char *name, const json_t *value);
 
-/* tdm_table_print_members prints all members of an object. */
-void tdm_table_print_members(const json_t *object);
-
 #endif /* TDM_CTL_TABLE_H */

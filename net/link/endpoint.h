@@ -20,9 +20,4 @@ static inline int tdm_endpoint_equal(const tdm_endpoint_t *a, const tdm_endpoint
     return memcmp(a, b, sizeof *a) == 0;
 }
 
-/* tdm_endpoint_addr_sz: 4 or 16 bytes of addr are in use. */
-static inline uint32_t tdm_endpoint_addr_sz(const tdm_endpoint_t *e) {
-    return e->version == 4 ? 4u : 16u;
-}
-
 #endif /* TDM_NET_LINK_ENDPOINT_H */

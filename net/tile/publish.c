@@ -135,7 +135,3 @@ const tdm_link_counters_t *tdm_net_tile_link_counters(const tdm_net_tile_t *t) {
 const tdm_quic_counters_t *tdm_net_tile_quic_counters(tdm_net_tile_t *t) {
     return tdm_quic_counters(t->quic);
 }
-
-const tdm_h3_counters_t *tdm_net_tile_h3_counters(tdm_net_tile_t *t) {
-    return tdm_h3_counters(t->h3);
-}

@@ -130,6 +130,5 @@ void tdm_net_tile_publish(tdm_net_tile_t *t);
 /* What lies below, for tests and the console. */
 const tdm_link_counters_t *tdm_net_tile_link_counters(const tdm_net_tile_t *t);
 const tdm_quic_counters_t *tdm_net_tile_quic_counters(tdm_net_tile_t *t);
-const tdm_h3_counters_t *tdm_net_tile_h3_counters(tdm_net_tile_t *t);
 
 #endif /* TDM_NET_TILE_TILE_H */

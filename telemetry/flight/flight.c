@@ -126,9 +126,3 @@ int tdm_flight_get(const void *mem, uint32_t idx, uint64_t n, void *record) {
     memcpy(record, word, row->record_sz);
     return tdm_load_relaxed(&slot[0]) == turn;
 }
-
-const char *tdm_flight_hop_name(uint32_t kind) {
-    static const char *const name[TDM_HOP_CNT] = {"arrived", "submitted", "accepted", "refused",
-                                                  "started", "first",     "last",     "ended"};
-    return kind < TDM_HOP_CNT ? name[kind] : "?";
-}

@@ -198,9 +198,6 @@ uint64_t tdm_flight_oldest(const void *mem, uint32_t idx);
    being written, or not written yet. */
 int tdm_flight_get(const void *mem, uint32_t idx, uint64_t n, void *record);
 
-/* tdm_flight_hop_name: "arrived", ...; "?" for a kind that is none. */
-const char *tdm_flight_hop_name(uint32_t kind);
-
 TDM_END_DECLS
 
 #endif /* TDM_TELEMETRY_FLIGHT_H */

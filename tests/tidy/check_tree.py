@@ -53,6 +53,8 @@ TILE = re.compile(r"^(net/(tile|quic|h3|link)|scheduler(/tile)?)/[^/]*\.c$")
 TILE_BANNED = re.compile(r"\b(malloc|calloc|realloc|free|printf|fprintf|tdm_log|pthread_\w+|usleep|"
                          r"nanosleep)\s*\(")
 TILE_ALLOWED = {"net/quic/cert.c"}  # boot time only
+# Part of tandem-exec, whose image what was measured on GPUs belongs to: they go with its next change.
+UNUSED = {"tdm_reason_group_name", "tdm_pod_spans"}
 
 
 def arrows(root):
@@ -177,14 +179,16 @@ def check_figures(root, names, out):
 
 
 def check_dead(root, names, out):
-    """A function or macro that a header offers is named once more, somewhere."""
-    code = {n: read(root, n) for n in names if n.endswith(CODE)}
+    """A function or macro that a header offers is used by code: comments and its own definition do not count."""
+    code = {n: re.sub(r"/\*.*?\*/|//[^\n]*", "", read(root, n), flags=re.S) for n in names if n.endswith(CODE)}
     used = collections.Counter(w for text in code.values() for w in re.findall(r"\b(?:tdm|TDM)_\w+", text))
+    defined = {name for path, text in code.items() if not path.endswith(".h")
+               for name in re.findall(r"^\w[\w *]*?\b(tdm_\w+)\([^;{}]*\)\s*\{", text, re.M)}
     for path, text in code.items():
         if not path.endswith(".h") or path.startswith("tests/"):
             continue
         for name in re.findall(r"^(?:#define |\w[\w *]*?\b(?=tdm_\w+\())((?:tdm|TDM)_\w+)", text, re.M):
-            if used[name] == 1 and not name.endswith("_H"):
+            if used[name] - (name in defined) <= 1 and not name.endswith("_H") and name not in UNUSED:
                 out.append(f"{path}: nobody uses {name}")
 
 
@@ -234,7 +238,7 @@ def self_test():
         put("appliance/ring/none.c", "int a;\n")
         put("surplus/file.c", spdx)
         put("appliance/ring/ring.h", spdx + "#define TDM_LONELY 1\nint tdm_alone(void);\n"
-            "int tdm_called(void);\nint tdm_caller(void);\n")
+            "int tdm_called(void);\n/* tdm_caller: a word. */\nint tdm_caller(void);\n")
         put("appliance/ring/ring.c", spdx + "int tdm_caller(void) { return tdm_called(); }\n")
         put("deploy/docs/faults.md", "| a fault | `an_absent_test`, `a_present_one` |\n")
         put("README.md", "| a | **1.2** x | here | `a.ratio` |\n| b | **3.14** | here | `b.us` |\n")
@@ -246,12 +250,12 @@ def self_test():
                      "atomic.h", "no bare reminders", "not in a polling tile", "not the licence",
                      "agreed top level", "no test names drop lonely_reason",
                      "no test is named an_absent_test", "a cycle of arrows", "nobody uses TDM_LONELY",
-                     "nobody uses tdm_alone",
+                     "nobody uses tdm_alone", "nobody uses tdm_caller",
                      "a.ratio is 1.35 in the ledger, not 1.2"):
             if want not in found:
                 print(f"self-test: the check for '{want}' did not fire\n{found}")
                 return 1
-        if "a_present_one" in found or "b.us" in found or "tdm_call" in found:
+        if "a_present_one" in found or "b.us" in found or "tdm_called" in found:
             print("self-test: a test that exists was missed, a figure that is right, or a name in use")
             return 1
     return 0
