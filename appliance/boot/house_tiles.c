@@ -6,6 +6,7 @@
 #include "appliance/base/clock.h"
 #include "appliance/base/log.h"
 #include "appliance/base/size.h"
+#include "appliance/boot/cidr.h"
 #include "appliance/profile/file.h"
 #include "appliance/profile/profile.h"
 #include "net/quic/cert.h"
@@ -23,14 +24,6 @@
 #define REPLIES_PER_S  1000u
 #define SOLICITS_PER_S 50u
 #define TOUCHED_MAX    (UINT64_C(256) << 20) /* of the scheduler's tables, at start */
-
-/* --- addresses with a prefix ------------------------------------------ */
-
-/* prefix_of reads "/24" of an address in prefix notation; 0 where none. */
-static uint8_t prefix_of(const char *cidr) {
-    const char *slash = strchr(cidr, '/');
-    return slash ? (uint8_t)strtoul(slash + 1, NULL, 10) : 0;
-}
 
 /* address_of copies what stands before the slash, or all. */
 static void address_of(const char *cidr, char *out, size_t out_sz) {
@@ -126,15 +119,6 @@ static tdm_status_t open_port(tdm_house_t *h, tdm_error_t *err) {
     return st == TDM_OK ? open_exception(h, port, err) : st;
 }
 
-/* address_read fills one address of the link; text "" is none. */
-static tdm_status_t address_read(const char *key, const char *text, int family, void *out,
-                                 tdm_error_t *err) {
-    char bare[64];
-    address_of(text, bare, sizeof bare);
-    if (text[0] == 0 || inet_pton(family, bare, out) == 1) return TDM_OK;
-    return tdm_error_set(err, TDM_ERR_INVAL, "%s: \"%s\" is no address", key, text);
-}
-
 static tdm_status_t prefix_check(const tdm_link_config_t *l, tdm_error_t *err) {
     if (l->has_ipv4 && l->ipv4_prefix == 0)
         return tdm_error_set(err, TDM_ERR_INVAL, "port.ipv4: needs its /prefix on this port.kind");
@@ -144,17 +128,15 @@ static tdm_status_t prefix_check(const tdm_link_config_t *l, tdm_error_t *err) {
 }
 
 /* side_check: behind a TAP our address is another one of the subnet that
-   the kernel's side names; any other would be reached by nobody. */
+   the kernel's side, cidr, names; any other would be reached by nobody. */
 static tdm_status_t side_check(const char *key, const char *cidr, int family, const uint8_t *own,
-                               tdm_error_t *err) {
+                               uint8_t *prefix, tdm_error_t *err) {
     uint8_t kernel[16] = {0};
-    char text[64];
     uint32_t bits = family == AF_INET ? 32 : 128, same = 0;
-    address_of(cidr, text, sizeof text);
-    if (inet_pton(family, text, kernel) != 1)
-        return tdm_error_set(err, TDM_ERR_INVAL, "port: \"%s\" is no address/prefix", cidr);
+    tdm_status_t st = tdm_cidr_read("port", cidr, family, kernel, prefix, err);
+    if (st != TDM_OK) return st;
     while (same < bits && !((kernel[same / 8] ^ own[same / 8]) >> (7 - same % 8) & 1)) same++;
-    if (same >= prefix_of(cidr) && same < bits) return TDM_OK;
+    if (same >= *prefix && same < bits) return TDM_OK;
     return tdm_error_set(err, TDM_ERR_INVAL, "%s: not another address of the kernel's side, %s",
                          key, cidr);
 }
@@ -171,24 +153,25 @@ static tdm_status_t link_config(tdm_house_t *h, tdm_link_config_t *l, uint64_t s
         .udp_port = (uint16_t)c->port_udp,
         .has_ipv4 = net4[0] != 0,
         .has_ipv6 = net6[0] != 0,
-        .ipv4_prefix = prefix_of(net4),
-        .ipv6_prefix = prefix_of(net6),
         .neighbour_max = NEIGHBOURS,
         .reply_per_s = REPLIES_PER_S,
         .solicit_per_s = SOLICITS_PER_S,
         .seed = seed,
     };
     tdm_port_mac(h->port, l->mac);
-    tdm_status_t st = address_read("port.ipv4", c->port_ipv4, AF_INET, l->ipv4, err);
-    if (st == TDM_OK) st = address_read("port.ipv6", c->port_ipv6, AF_INET6, l->ipv6, err);
+    uint8_t none;
+    tdm_status_t st =
+        tdm_cidr_read("port.ipv4", c->port_ipv4, AF_INET, l->ipv4, &l->ipv4_prefix, err);
     if (st == TDM_OK)
-        st = address_read("port.gateway4", c->port_gateway4, AF_INET, l->gateway4, err);
+        st = tdm_cidr_read("port.ipv6", c->port_ipv6, AF_INET6, l->ipv6, &l->ipv6_prefix, err);
     if (st == TDM_OK)
-        st = address_read("port.gateway6", c->port_gateway6, AF_INET6, l->gateway6, err);
+        st = tdm_cidr_read("port.gateway4", c->port_gateway4, AF_INET, l->gateway4, &none, err);
+    if (st == TDM_OK)
+        st = tdm_cidr_read("port.gateway6", c->port_gateway6, AF_INET6, l->gateway6, &none, err);
     if (st == TDM_OK && is_tap && l->has_ipv4)
-        st = side_check("port.ipv4", c->port_tap_ipv4, AF_INET, l->ipv4, err);
+        st = side_check("port.ipv4", net4, AF_INET, l->ipv4, &l->ipv4_prefix, err);
     if (st == TDM_OK && is_tap && l->has_ipv6)
-        st = side_check("port.ipv6", c->port_tap_ipv6, AF_INET6, l->ipv6, err);
+        st = side_check("port.ipv6", net6, AF_INET6, l->ipv6, &l->ipv6_prefix, err);
     return st == TDM_OK ? prefix_check(l, err) : st;
 }
 
