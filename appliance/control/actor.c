@@ -7,7 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define GROUP_MAX 1024u /* of a peer; of more, the first of them count */
+#define GROUP_MAX 1024u /* of a peer; of one in more, its own group alone counts (ERANGE) */
 
 static gid_t group_of(const char *name) {
     const struct group *g = name[0] ? getgrnam(name) : NULL;

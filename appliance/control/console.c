@@ -119,10 +119,12 @@ static int is_foreign(const tdm_http1_ask_t *ask) {
     return !mark || strcasecmp(mark + 3, ask->host) != 0;
 }
 
-/* is_equal compares in a time that tells nothing of where they differ. */
+/* is_equal compares in a time that tells nothing of where they differ; how
+   long the secret is, sz, is no secret. */
 static int is_equal(const char *a, const char *b, size_t sz) {
-    uint8_t differs = strlen(a) != sz;
-    for (size_t i = 0; !differs && i < sz; i++) differs |= (uint8_t)(a[i] ^ b[i]);
+    uint8_t differs = 0;
+    if (strlen(a) != sz) return 0;
+    for (size_t i = 0; i < sz; i++) differs |= (uint8_t)(a[i] ^ b[i]);
     return !differs;
 }
 
@@ -269,12 +271,17 @@ static int post(tdm_console_t *c, const tdm_http1_ask_t *ask, tdm_http1_page_t *
     return 1;
 }
 
+/* session: the name of a key is whatever its file says. */
 static size_t session(tdm_console_t *c, const tdm_http1_ask_t *ask, const tdm_actor_t *actor) {
     int may_ever = ask->peer_fd >= 0 || c->admin.key_cnt != 0;
+    json_t *name = json_string(actor->name); /* NULL: no UTF-8 */
+    char *who = name ? json_dumps(name, JSON_ENCODE_ANY) : NULL;
     int n = snprintf(c->text, TDM_CONSOLE_TEXT_MAX,
-                     "{\"who\":\"%s\",\"role\":\"%s\",\"can_change\":%s,\"csrf\":\"%s\"}\n",
-                     actor->name, tdm_role_name(actor->role), may_ever ? "true" : "false",
+                     "{\"who\":%s,\"role\":\"%s\",\"can_change\":%s,\"csrf\":\"%s\"}\n",
+                     who ? who : "\"?\"", tdm_role_name(actor->role), may_ever ? "true" : "false",
                      may_ever ? c->csrf : "");
+    free(who);
+    json_decref(name);
     return n > 0 ? (size_t)n : 0;
 }
 

@@ -16,6 +16,7 @@
 
 #include <gnutls/crypto.h>
 #include <gnutls/gnutls.h>
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,15 +35,15 @@ static void wake(void *ctx) {
     wakes++;
 }
 
-/* keys_file writes one with the key "secret" of ann. */
-static void keys_file(char *path) {
+/* keys_file writes one with the key "secret" of that name. */
+static void keys_file(char *path, const char *name) {
     uint8_t hash[32];
     int fd = mkstemp(path);
     assert_true(fd >= 0);
     assert_int_equal(gnutls_hash_fast(GNUTLS_DIG_SHA256, "secret", 6, hash), 0);
     FILE *f = fdopen(fd, "w");
     assert_non_null(f);
-    (void)fprintf(f, "ann ");
+    (void)fprintf(f, "%s ", name);
     for (size_t i = 0; i < 32; i++) (void)fprintf(f, "%02x", hash[i]);
     (void)fprintf(f, "\n");
     (void)fclose(f);
@@ -67,7 +68,7 @@ static void open_console(const char *keys) {
 static int setup(void **state) {
     (void)state;
     char path[] = "/tmp/tdm-keys-XXXXXX";
-    keys_file(path);
+    keys_file(path, "ann");
     open_console(path);
     (void)unlink(path);
     return 0;
@@ -162,6 +163,47 @@ static void over_tcp_each_proof_is_needed(void **state) {
         ask = good(path[i], "{}");
         ask.fetch_site = "same-site";
         denied(ask, "another origin");
+    }
+}
+
+/* One byte of the token is enough, wherever it stands, and so is its end. */
+static void a_token_is_whole_or_none(void **state) {
+    (void)state;
+    char token[sizeof console.csrf + 1];
+    size_t sz = strlen(console.csrf);
+    for (size_t i = 0; i <= sz + 1; i++) {
+        memcpy(token, console.csrf, sz + 1);
+        if (i < sz)
+            token[i] = token[i] == '0' ? '1' : '0';
+        else if (i == sz)
+            token[sz - 1] = '\0';
+        else
+            memcpy(token + sz, "0", 2);
+        tdm_http1_ask_t ask = good("/api/v1/drain", "{}");
+        ask.csrf = token;
+        denied(ask, "CSRF");
+    }
+}
+
+/* A keys file may name a key as it likes: the answer stays JSON. */
+static void a_session_is_json_whatever_the_key_is_called(void **state) {
+    (void)state;
+    static const char *const name[] = {"o\"ps\\", "o\x01", "caf\xc3\xa9", "\xff"};
+    for (size_t i = 0; i < TDM_COUNT_OF(name); i++) {
+        char path[] = "/tmp/tdm-keys-XXXXXX", want[64];
+        keys_file(path, name[i]);
+        tdm_console_close(&console);
+        open_console(path);
+        (void)unlink(path);
+        tdm_http1_ask_t ask = good("/api/v1/session", "");
+        ask.method = TDM_METHOD_GET;
+        assert_int_equal(answer(&ask), 200);
+        json_t *root = json_loadb(page.data, page.sz, 0, NULL);
+        if (!root) fail_msg("%.*s", (int)page.sz, page.data);
+        (void)snprintf(want, sizeof want, "key %s", name[i]);
+        assert_string_equal(json_string_value(json_object_get(root, "who")), i < 3 ? want : "?");
+        assert_string_equal(json_string_value(json_object_get(root, "role")), "admin");
+        json_decref(root);
     }
 }
 
@@ -290,6 +332,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         T(a_whole_ask_is_taken),
         T(over_tcp_each_proof_is_needed),
+        T(a_token_is_whole_or_none),
+        T(a_session_is_json_whatever_the_key_is_called),
         T(a_body_must_be_json),
         T(who_looked_at_an_old_revision_hears_a_conflict),
         T(without_a_keys_file_it_is_read_only),
