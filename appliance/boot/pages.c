@@ -52,7 +52,7 @@ void tdm_pages_fact(tdm_pages_t *p, const char *key, const char *value) {
 }
 
 static int failed(tdm_http1_page_t *page) {
-    static const char text[] = "the page does not fit its buffer\n";
+    static const char text[] = "the page does not fit its buffer, or memory is short\n";
     *page = (tdm_http1_page_t){
         .status = 500, .content_type = TDM_CONTENT_TEXT, .data = text, .sz = sizeof text - 1};
     return 1;
@@ -234,7 +234,10 @@ static int iterations(tdm_pages_t *p, const tdm_http1_ask_t *ask, tdm_http1_page
     uint64_t next = 0;
     size_t sz = sizeof head - 1;
     memcpy(p->text, head, sz);
-    sz += iterations_text(p, asked(ask->query, "from", 0), &next, p->text + sz, p->cap - sz - 64);
+    size_t list_sz =
+        iterations_text(p, asked(ask->query, "from", 0), &next, p->text + sz, p->cap - sz - 64);
+    if (list_sz == 0) return failed(page);
+    sz += list_sz;
     int n = snprintf(p->text + sz, p->cap - sz, ",\"next\":%llu}\n", (unsigned long long)next);
     return done(p, page, TDM_CONTENT_JSON, sz + (size_t)TDM_MAX(n, 0));
 }
@@ -244,7 +247,9 @@ static int requests(tdm_pages_t *p, const tdm_http1_ask_t *ask, tdm_http1_page_t
     uint64_t max = TDM_MIN(asked(ask->query, "slowest", 20), (uint64_t)TDM_PAGES_REQUESTS_MAX);
     size_t sz = sizeof head - 1;
     memcpy(p->text, head, sz);
-    sz += requests_text(p, (uint32_t)max, p->text + sz, p->cap - sz - 8);
+    size_t list_sz = requests_text(p, (uint32_t)max, p->text + sz, p->cap - sz - 8);
+    if (list_sz == 0) return failed(page);
+    sz += list_sz;
     memcpy(p->text + sz, "}\n", 2);
     return done(p, page, TDM_CONTENT_JSON, sz + 2);
 }

@@ -32,6 +32,7 @@ static void iteration(const tdm_flight_iteration_t *r, uint64_t n, FILE *f) {
 uint64_t tdm_recent_iterations(const void *mem, uint64_t from, uint32_t max, FILE *f) {
     uint64_t newest = mem ? tdm_flight_newest(mem, 0) : 0, n = from;
     (void)fputc('[', f);
+    if (n > newest) n = 0;
     if (mem) n = TDM_MAX(n, tdm_flight_oldest(mem, 0));
     if (newest > max) n = TDM_MAX(n, newest - max);
     int has_before = 0;
@@ -43,7 +44,7 @@ uint64_t tdm_recent_iterations(const void *mem, uint64_t from, uint32_t max, FIL
         iteration(&r, n, f);
     }
     (void)fputc(']', f);
-    return TDM_MAX(newest, from);
+    return newest;
 }
 
 static int64_t took(const tdm_story_t *s) {

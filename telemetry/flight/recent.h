@@ -11,7 +11,9 @@
 #include <stdio.h>
 
 /* tdm_recent_iterations writes an array of the records from number `from`
-   on, at most max of the newest, and gives the number to ask from next:
+   on, at most max of the newest, and gives the number to ask from next.  A
+   number that is not written yet is one of another life: all of this one
+   come.
 
      [{"n": 17, "at_ms": 99.5, "ms": 8.0, "path": "fused",
        "fallback": "none", "cap": "no_work", "class": "interactive",
@@ -19,7 +21,7 @@
        "vcta": [120, 40], "tile": [64, 64], "splits": 12, "variant": 0, "sms": 8,
        "attention_ms": 6.0, "late": 0, "lost": 0, "revision": 0}, ...]
 
-   mem NULL: no recorder, an empty array. */
+   mem NULL: no recorder, an empty array, and 0. */
 uint64_t tdm_recent_iterations(const void *mem, uint64_t from, uint32_t max, FILE *f);
 
 /* tdm_recent_slowest writes an array of at most max requests that the

@@ -422,9 +422,9 @@ static void the_lane_goes_on_where_it_was(void **state) {
     assert_int_equal(json_array_size(root), 3);
     assert_int_equal(json_integer_value(json_object_get(json_array_get(root, 0), "n")), 7);
     json_decref(root);
-    root = recent(1000, 3, &next); /* a number of another life */
-    assert_int_equal(json_array_size(root), 0);
-    assert_int_equal(next, 1000);
+    root = recent(1000, 3, &next); /* a number of another life: this one from its newest on */
+    assert_int_equal(json_array_size(root), 3);
+    assert_int_equal(next, 10);
     json_decref(root);
 }
 
