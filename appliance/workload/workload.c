@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define LENGTH_MAX (1u << 20)
 #define LINE_MAX_  65536
@@ -60,15 +61,36 @@ static int blocks_read(const char *line, tdm_workload_t *w, tdm_workload_row_t *
     return *at == ']';
 }
 
-/* azure_read takes "2023-11-16 18:17:03.97,4808,10"; days count from the
-   first of the month, which no trace of ours leaves. */
-static int azure_read(const char *line, double *at_s, double *prompt, double *output) {
-    int year, month, day, hour, minute;
+/* origin is where the times of a file begin. */
+typedef struct origin {
+    double first_s;    /* of the first row, < 0 before it */
+    int64_t month_day; /* Azure: its month's first day since 1970-01-01 */
+} origin_t;
+
+/* day_of gives the days from 1970-01-01 to the first of a month. */
+static int64_t day_of(int year, int month) {
+    struct tm first = {.tm_year = year - 1900, .tm_mon = month - 1, .tm_mday = 1};
+    return timegm(&first) / 86400;
+}
+
+/* azure_read takes "2023-11-16 18:17:03.97,4808,10", as the traces of 2023
+   are filed, and with "+00:00" behind the time, as those of 2024. */
+static int azure_read(const char *line, origin_t *origin, double *at_s, double *prompt,
+                      double *output) {
+    int year, month, day, hour, minute, sz;
     double second;
-    if (sscanf(line, "%d-%d-%d %d:%d:%lf,%lf,%lf", &year, &month, &day, &hour, &minute, &second,
-               prompt, output) != 8)
+    if (sscanf(line, "%4d-%2d-%2d %2d:%2d:%lf%n", &year, &month, &day, &hour, &minute, &second,
+               &sz) != 6)
         return 0;
-    *at_s = ((day * 24.0 + hour) * 60.0 + minute) * 60.0 + second;
+    int is_date = year >= 1970 && month >= 1 && month <= 12 && day >= 1 && day <= 31;
+    int is_time = hour >= 0 && hour < 24 && minute >= 0 && minute < 60;
+    if (!is_date || !is_time || !(second >= 0.0 && second < 61.0)) return 0;
+    line += sz;
+    if (strncmp(line, "+00:00", 6) == 0) line += 6;
+    if (sscanf(line, ",%lf,%lf", prompt, output) != 2) return 0;
+    if (origin->first_s < 0.0) origin->month_day = day_of(year, month);
+    double days = (double)(day_of(year, month) - origin->month_day + day);
+    *at_s = ((days * 24.0 + hour) * 60.0 + minute) * 60.0 + second;
     return 1;
 }
 
@@ -81,17 +103,16 @@ static uint32_t length_of(double x) {
     return x < LENGTH_MAX ? (uint32_t)x : LENGTH_MAX;
 }
 
-/* row_read reads one line; first_s is the time of the first row, < 0 before
-   it. */
-static int row_read(format_t format, const char *line, double *first_s, tdm_workload_row_t *row) {
+/* row_read reads one line. */
+static int row_read(format_t format, const char *line, origin_t *origin, tdm_workload_row_t *row) {
     double at_s = 0.0, prompt = 0.0, output = 0.0;
     int ok = 0;
     if (format == FORMAT_MOONCAKE) ok = mooncake_read(line, &at_s, &prompt, &output);
-    if (format == FORMAT_AZURE) ok = azure_read(line, &at_s, &prompt, &output);
+    if (format == FORMAT_AZURE) ok = azure_read(line, origin, &at_s, &prompt, &output);
     if (format == FORMAT_COUNTS) ok = counts_read(line, &prompt, &output);
     if (!ok || !(prompt >= 0.0) || !(output >= 0.0) || !(at_s >= 0.0) || at_s > 1e9) return 0;
-    if (*first_s < 0.0) *first_s = at_s;
-    double since = at_s > *first_s ? at_s - *first_s : 0.0;
+    if (origin->first_s < 0.0) origin->first_s = at_s;
+    double since = at_s > origin->first_s ? at_s - origin->first_s : 0.0;
     *row = (tdm_workload_row_t){.at_ns = (int64_t)(since * 1e9),
                                 .prompt_cnt = length_of(prompt),
                                 .output_cnt = length_of(output)};
@@ -103,15 +124,25 @@ static int by_arrival(const void *a, const void *b) {
     return (x->at_ns > y->at_ns) - (x->at_ns < y->at_ns);
 }
 
+/* sort_rows leaves rows of one moment as they are filed where the file is in
+   order, which a sort need not (qsort(3)). */
+static void sort_rows(tdm_workload_t *w) {
+    for (uint32_t i = 1; i < w->row_cnt; i++) {
+        if (w->row[i].at_ns >= w->row[i - 1].at_ns) continue;
+        qsort(w->row, w->row_cnt, sizeof *w->row, by_arrival);
+        return;
+    }
+}
+
 /* lines_read reads rows until the end; the number of a bad line, or 0. */
 static uint64_t lines_read(FILE *f, char *line, uint32_t row_max, tdm_workload_t *w) {
     format_t format = FORMAT_NONE;
-    double first_s = -1.0;
+    origin_t origin = {.first_s = -1.0};
     for (uint64_t n = 1; w->row_cnt < row_max && fgets(line, LINE_MAX_, f); n++) {
         if (n == 1 && (format = format_of(line)) == FORMAT_NONE) return 1;
         if (n == 1 && format != FORMAT_MOONCAKE) continue;
         if (line[0] == '\n' || line[0] == 0) continue;
-        if (!row_read(format, line, &first_s, &w->row[w->row_cnt])) return n;
+        if (!row_read(format, line, &origin, &w->row[w->row_cnt])) return n;
         if (format == FORMAT_MOONCAKE && !blocks_read(line, w, &w->row[w->row_cnt])) return n;
         w->row_cnt++;
     }
@@ -136,7 +167,7 @@ tdm_status_t tdm_workload_read(const char *path, uint32_t row_max, tdm_workload_
         return tdm_error_set(err, TDM_ERR_CORRUPT, "%s: line %llu is no request of a known format",
                              path, (unsigned long long)bad);
     }
-    qsort(w->row, w->row_cnt, sizeof *w->row, by_arrival);
+    sort_rows(w);
     return TDM_OK;
 }
 

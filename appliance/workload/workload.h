@@ -8,7 +8,8 @@
 
      Mooncake JSONL   {"timestamp": ms, "input_length": n, "output_length": n,
                        "hash_ids": [h, ...]}    one hash per 512 prompt tokens
-     Azure CSV        TIMESTAMP,ContextTokens,GeneratedTokens
+     Azure CSV        TIMESTAMP,ContextTokens,GeneratedTokens, the traces
+                      of 2023 and 2024
      counts CSV       num_prefill_tokens,num_decode_tokens,...   (no arrivals)
 
    Generators with log-normal fits stand in where the files are absent:
@@ -76,8 +77,9 @@ void tdm_workload_pace(tdm_workload_t *w, double rate, double cv, uint64_t seed)
 
 /* tdm_workload_warm draws the decodes that would be running at a moment of
    a long day of w: each row as often as its output is long, at a place in
-   its output that is uniform; what came before is its prompt, held but for
-   the last token, what is left its output.  All arrive at once.  TDM_ERR_NOMEM. */
+   its output that is uniform; what came before is its prompt, all of it
+   held, what is left its output.  All arrive at once; no row where w has
+   no output.  cnt at most TDM_WORKLOAD_ROW_MAX.  TDM_ERR_NOMEM. */
 TDM_MUST_USE tdm_status_t tdm_workload_warm(const tdm_workload_t *w, uint32_t cnt, uint64_t seed,
                                             tdm_workload_t *out, tdm_error_t *err);
 

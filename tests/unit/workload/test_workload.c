@@ -104,6 +104,59 @@ static void azure_lines_read(void **state) {
     tdm_workload_free(&w);
 }
 
+/* As the traces of 2024 file them, whole weeks of a month and more. */
+static void azure_lines_cross_months_and_years(void **state) {
+    (void)state;
+    static const struct {
+        const char *from, *to;
+        int64_t s;
+    } row[] = {{"2024-05-31 23:59:59.009930+00:00", "2024-06-01 00:00:01.009930+00:00", 2},
+               {"2024-02-28 12:00:00+00:00", "2024-03-01 12:00:00+00:00", 2 * 86400},
+               {"2023-12-31 23:59:59.5", "2024-01-01 00:00:00.5", 1},
+               {"2024-05-10 00:00:00.000001+00:00", "2024-05-19 23:59:59.000001+00:00", 863999}};
+    for (uint32_t i = 0; i < TDM_COUNT_OF(row); i++) {
+        char text[300];
+        (void)snprintf(text, sizeof text,
+                       "TIMESTAMP,ContextTokens,GeneratedTokens\n%s,2162,5\n%s,7,9\n", row[i].from,
+                       row[i].to);
+        assert_int_equal(read_text(text, 10), TDM_OK);
+        row_is(0, 0, 2162, 5);
+        row_is(1, row[i].s * TDM_NS_PER_S, 7, 9);
+        tdm_workload_free(&w);
+    }
+    static const char *const bad[] = {"2024-13-01 00:00:00,1,2",       "2024-00-01 00:00:00,1,2",
+                                      "2024-01-32 00:00:00,1,2",       "2024-01-01 24:00:00,1,2",
+                                      "2024-01-01 00:60:00,1,2",       "2024-01-01 00:00:61,1,2",
+                                      "2024-01-01 00:00:nan,1,2",      "1969-01-01 00:00:00,1,2",
+                                      "2024-01-01 00:00:00+02:00,1,2", "2024-01-01 00:00:00"};
+    for (uint32_t i = 0; i < TDM_COUNT_OF(bad); i++) {
+        char text[200];
+        (void)snprintf(text, sizeof text, "TIMESTAMP,ContextTokens,GeneratedTokens\n%s\n", bad[i]);
+        if (read_text(text, 10) != TDM_ERR_CORRUPT) fail_msg("%s was taken", bad[i]);
+        assert_non_null(strstr(err.text, "line 2"));
+    }
+}
+
+/* Out of order by arrival, else as filed. */
+static void rows_of_one_moment_stay_as_filed(void **state) {
+    (void)state;
+    char text[4096] = "num_prefill_tokens,num_decode_tokens\n";
+    for (uint32_t i = 0; i < 200; i++) {
+        size_t sz = strlen(text);
+        (void)snprintf(text + sz, sizeof text - sz, "%u,1\n", i + 1u);
+    }
+    assert_int_equal(read_text(text, 500), TDM_OK);
+    for (uint32_t i = 0; i < 200; i++) row_is(i, 0, i + 1u, 1);
+    tdm_workload_free(&w);
+    assert_int_equal(read_text("{\"timestamp\": 0, \"input_length\": 1, \"output_length\": 1}\n"
+                               "{\"timestamp\": 9, \"input_length\": 3, \"output_length\": 1}\n"
+                               "{\"timestamp\": 5, \"input_length\": 2, \"output_length\": 1}\n",
+                               10),
+                     TDM_OK);
+    for (uint32_t i = 0; i < 3; i++) assert_int_equal(w.row[i].prompt_cnt, i + 1u);
+    tdm_workload_free(&w);
+}
+
 static void count_lines_read_without_arrivals(void **state) {
     (void)state;
     assert_int_equal(read_text("num_prefill_tokens,num_decode_tokens,num_total_tokens,pd_ratio\n"
@@ -235,6 +288,8 @@ int main(void) {
         cmocka_unit_test(mooncake_blocks_read),
         cmocka_unit_test(lengths_scale_and_stay_lengths),
         cmocka_unit_test(azure_lines_read),
+        cmocka_unit_test(azure_lines_cross_months_and_years),
+        cmocka_unit_test(rows_of_one_moment_stay_as_filed),
         cmocka_unit_test(count_lines_read_without_arrivals),
         cmocka_unit_test(a_bad_line_is_named),
         cmocka_unit_test(lengths_are_cut_to_their_bounds),
