@@ -288,8 +288,6 @@ static uint32_t push_egress(tdm_api_tile_t *t) {
 
 /* --- the turn --------------------------------------------------------- */
 
-/* Events first: they give slots back and feed streams that are under way;
-   then those who left, then newcomers. */
 /* take_promises: a request is judged by the promises at its submit. */
 static void take_promises(tdm_api_tile_t *t) {
     const tdm_api_promises_t *p = t->wires.promises;
@@ -302,6 +300,8 @@ static void take_promises(tdm_api_tile_t *t) {
                                                  .tpot_ns = tdm_load_relaxed(&p->tpot_ns[k])};
 }
 
+/* Events first: they give slots back and feed streams that are under way;
+   then those who left, then newcomers. */
 uint32_t tdm_api_tile_poll(tdm_api_tile_t *t, int64_t now_ns) {
     t->now_ns = now_ns;
     t->has_progress = 0;

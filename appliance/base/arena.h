@@ -50,7 +50,7 @@ TDM_MUST_USE tdm_status_t tdm_arena_open(tdm_arena_t *a, tdm_arena_kind_t kind, 
 TDM_MUST_USE tdm_status_t tdm_arena_attach(tdm_arena_t *a, int fd, tdm_error_t *err);
 
 /* tdm_arena_take hands out sz zeroed bytes aligned to align (a power of
-   two, at most page_sz).  NULL where the arena is too small: the caller
+   two, at most 4096, whatever the pages).  NULL where the arena is too small: the caller
    sized it.  Boot time only. */
 void *tdm_arena_take(tdm_arena_t *a, uint64_t sz, uint64_t align);
 

@@ -17,9 +17,10 @@
      R2/A2  tail: bytes were let go before api may overwrite them.
 
    A record never wraps: where the end of the buffer is too near, a gap
-   record skips it.  So a record of sz bytes needs at most
-   2 * (TDM_PIPE_RECORD_HEADER + sz) free bytes, and the largest one that
-   always fits an empty pipe is TDM_PIPE_RECORD_MAX of its capacity.
+   record skips it.  So a record of sz bytes, sz rounded up to a multiple
+   of TDM_PIPE_RECORD_HEADER, needs at most 2 * (TDM_PIPE_RECORD_HEADER +
+   sz) free bytes, and the largest one that always fits an empty pipe is
+   TDM_PIPE_RECORD_MAX of its capacity.
 
    Ownership: the memory is the door's; one writer, one reader; reset by
    the door between two exchanges.  Full is ordinary: api keeps the token
