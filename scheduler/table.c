@@ -15,7 +15,13 @@ typedef struct shape {
 
 static place_t locate(const float *axis, uint32_t cnt, double x) {
     uint32_t i = 0;
-    while (i + 2u < cnt && x >= (double)axis[i + 1u]) i++;
+    for (uint32_t last = cnt - 1u; last - i > 1u;) {
+        uint32_t mid = (i + last) / 2u;
+        if (x >= (double)axis[mid])
+            i = mid;
+        else
+            last = mid;
+    }
     double low = (double)axis[i], high = (double)axis[i + 1u];
     return (place_t){.i = i, .f = (x - low) / (high - low)};
 }

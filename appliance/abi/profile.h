@@ -19,9 +19,10 @@
 
    c prefill tokens at effective depth h (P = c * h + c * (c + 1) / 2), b
    decodes over S KV tokens.  Attention is interpolated in all four; lin
-   takes the upper neighbour where kernels work in whole tiles.  Entries
-   never fall along an axis.  The scheduler reads a handful of cache lines
-   of it: for one plan b and S are fixed, so c and h are innermost. */
+   takes the upper neighbour where kernels work in whole tiles.  lin and
+   lin + att never fall from an entry to the next along an axis; att alone
+   may, where lin takes a step.  The scheduler reads a handful of cache
+   lines of it: for one plan b and S are fixed, so c and h are innermost. */
 
 #include "appliance/abi/plan.h"
 
@@ -33,7 +34,7 @@ typedef struct tdm_profile_row {
 } tdm_profile_row_t;
 
 #define TDM_PROFILE_VARIANT_CNT 3 /* variant v is the route TDM_ROUTE_FUSED + v */
-#define TDM_PROFILE_LIN_CNT     48
+#define TDM_PROFILE_LIN_CNT     61
 #define TDM_PROFILE_CHUNK_CNT   13
 #define TDM_PROFILE_DEPTH_CNT   9
 #define TDM_PROFILE_BATCH_CNT   13

@@ -13,9 +13,9 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Products of more rows come in steps of 64, as the table's entries do; of
-   fewer in steps of 16 (tdm_gemm_rows of kernels/cuda). */
-#define GPU_STAIR_FROM 256u
+/* Products of any number of rows come in the steps of the table's entries
+   (tdm_gemm_rows of kernels/cuda). */
+#define GPU_STAIR_FROM 1u
 
 typedef struct words {
     tdm_config_t config;
@@ -99,8 +99,14 @@ static tdm_status_t on_run(void *ctx, tdm_plan_t *plan, tdm_result_t *result, td
     return tdm_executor_run(ctx, err);
 }
 
-static tdm_status_t measure(const words_t *w, const tdm_model_t *model, tdm_profile_set_t *set,
-                            tdm_error_t *err) {
+static int64_t on_now(void *ctx) {
+    (void)ctx;
+    return tdm_clock_now_ns();
+}
+
+/* measure keeps to the budget from began_ns on. */
+static tdm_status_t measure(const words_t *w, const tdm_model_t *model, int64_t began_ns,
+                            tdm_profile_set_t *set, tdm_error_t *err) {
     static tdm_executor_t x;
     tdm_machine_t machine;
     tdm_sizing_t sizing;
@@ -127,9 +133,10 @@ static tdm_status_t measure(const words_t *w, const tdm_model_t *model, tdm_prof
                    .vocab = shape->vocab,
                    .is_filled = sizing.backend != TDM_EXEC_BACKEND_CPU},
         .guess = &guess,
-        .budget_ns = (int64_t)w->budget_s * TDM_NS_PER_S,
+        .budget_ns = began_ns + (int64_t)w->budget_s * TDM_NS_PER_S - tdm_clock_now_ns(),
         .stair_from = sizing.backend != TDM_EXEC_BACKEND_CPU ? GPU_STAIR_FROM : 0,
         .run = on_run,
+        .now = on_now,
         .plan = x.channel.plan[0],
         .result = x.channel.result[0],
         .progress = on_progress,
@@ -158,6 +165,7 @@ static tdm_status_t write_both(const words_t *w, const tdm_profile_set_t *set, t
 /* account tells what was measured, and how far it goes. */
 static void account(const words_t *w, const tdm_profile_set_t *set, double took_s) {
     static const char *const name[] = {"lin", "fused", "streams", "serial"};
+    static const char *const way[] = {"fused", "streams", "serial", "decodes", "prefill"};
     uint32_t cnt[TDM_PROFILE_KIND_CNT] = {0}, most[4] = {0}, samples = 0;
     for (uint32_t i = 0; i < set->point_cnt; i++) {
         const tdm_profile_point_t *p = &set->point[i];
@@ -170,13 +178,17 @@ static void account(const words_t *w, const tdm_profile_set_t *set, double took_
         most[3] = TDM_MAX(most[3], p->kv);
     }
     if (w->is_json) {
-        printf(
-            "{\"points\": %u, \"samples\": %u, \"seconds\": %.1f, \"chunk_max\": %u, "
-            "\"depth_max\": %u, \"batch_max\": %u, \"kv_max\": %u, \"check_shapes\": %u, "
-            "\"check_p50_error\": %.4f, \"check_p95_error\": %.4f, \"check_worst_error\": %.4f}\n",
-            set->point_cnt, samples, took_s, most[0], most[1], most[2], most[3],
-            set->check.shape_cnt, (double)set->check.p50_error, (double)set->check.p95_error,
-            (double)set->check.worst_error);
+        printf("{\"points\": %u, \"samples\": %u, \"seconds\": %.1f, \"chunk_max\": %u, "
+               "\"depth_max\": %u, \"batch_max\": %u, \"kv_max\": %u, \"check_shapes\": %u, "
+               "\"check_p50_error\": %.4f, \"check_p95_error\": %.4f, \"check_worst_error\": %.4f",
+               set->point_cnt, samples, took_s, most[0], most[1], most[2], most[3],
+               set->check.shape_cnt, (double)set->check.p50_error, (double)set->check.p95_error,
+               (double)set->check.worst_error);
+        for (uint32_t i = 0; i < TDM_PROFILE_WAY_CNT; i++)
+            printf(", \"check_%s\": [%u, %.4f, %.4f, %.4f]", way[i], set->way[i].shape_cnt,
+                   (double)set->way[i].p50_error, (double)set->way[i].p95_error,
+                   (double)set->way[i].worst_error);
+        printf("}\n");
         return;
     }
     printf("%s, model %s, build %s\n%u points, %u samples, %.0f s:", set->device, set->model,
@@ -188,6 +200,10 @@ static void account(const words_t *w, const tdm_profile_set_t *set, double took_
     printf("%u shapes beside the points: error p50 %.1f %%, p95 %.1f %%, worst %.1f %%\n",
            set->check.shape_cnt, 100.0 * (double)set->check.p50_error,
            100.0 * (double)set->check.p95_error, 100.0 * (double)set->check.worst_error);
+    for (uint32_t i = 0; i < TDM_PROFILE_WAY_CNT; i++)
+        printf("  %-8s %3u shapes, p50 %4.1f %%, p95 %4.1f %%, worst %4.1f %%\n", way[i],
+               set->way[i].shape_cnt, 100.0 * (double)set->way[i].p50_error,
+               100.0 * (double)set->way[i].p95_error, 100.0 * (double)set->way[i].worst_error);
     for (uint32_t i = 0; i < set->miss_cnt; i++) {
         const tdm_profile_miss_t *x = &set->miss[i];
         printf("  %s, %u prefill tokens at %u beside %u decodes over %u: %.2f ms, told %.2f\n",
@@ -210,7 +226,7 @@ int tdm_ctl_profile(int argc, char **argv, const char *version) {
     int64_t began_ns = tdm_clock_now_ns();
     tdm_model_options_t options = {.flags = TDM_MODEL_SHAPE_ONLY};
     tdm_status_t st = tdm_model_open(w.config.model_path, &options, &model, &err);
-    if (st == TDM_OK) st = measure(&w, model, &set, &err);
+    if (st == TDM_OK) st = measure(&w, model, began_ns, &set, &err);
     if (st == TDM_OK) st = write_both(&w, &set, &err);
     if (st == TDM_OK)
         account(&w, &set, (double)(tdm_clock_now_ns() - began_ns) / 1e9);

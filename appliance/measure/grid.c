@@ -25,7 +25,7 @@ static const pair_t opened[] = {
 #define KV_MIN      2048u      /* first entry of the S axis that is not 0 */
 #define KV_MAX      (1u << 20) /* no population of more */
 #define SHALLOW     512u       /* room of a shallow sequence */
-#define SHALLOW_CNT 128u       /* of them, where they are opened: each token more is S */
+#define SHALLOW_CNT 192u       /* of them, where they are opened: each token more is S */
 
 /* The chunk axis of the table from 16 on, without those that lie between in
    no step. */
@@ -49,6 +49,10 @@ static uint32_t pop_max(const tdm_measure_limits_t *l, int is_slow, uint32_t pop
     return TDM_MIN(most, pop_depth ? TDM_MAX(enough + 1u, 4u >> is_slow) : 64u);
 }
 
+uint32_t tdm_grid_pop(const tdm_measure_limits_t *l, uint32_t pop_depth, uint32_t depth) {
+    return pop_max(l, 0, pop_depth, depth);
+}
+
 static void add(tdm_grid_stage_t *s, tdm_grid_shape_t shape) {
     if (s->shape_cnt < TDM_GRID_SHAPE_MAX) s->shape[s->shape_cnt++] = shape;
 }
@@ -56,6 +60,9 @@ static void add(tdm_grid_stage_t *s, tdm_grid_shape_t shape) {
 /* alone adds prefill without decodes. */
 static void alone(const tdm_measure_limits_t *l, tdm_grid_stage_t *s) {
     static const uint32_t small[] = {1, 2, 4, 8, 32};
+    static const struct {
+        uint32_t from, to, step;
+    } rows[] = {{24, 56, 8}, {80, 240, 16}, {320, 1984, 64}};
     static const uint32_t chunk[] = {16, 64, 128, 256, 512, 1024, 2048, 4096};
     for (uint32_t i = 0; i < TDM_COUNT_OF(small); i++)
         if (s->depth == 0 && small[i] <= l->token_max)
@@ -63,10 +70,10 @@ static void alone(const tdm_measure_limits_t *l, tdm_grid_stage_t *s) {
     for (uint32_t i = 0; i < TDM_COUNT_OF(chunk); i++)
         if (chunk[i] <= l->token_max)
             add(s, (tdm_grid_shape_t){.chunk = chunk[i], .depth = s->depth});
-    /* products go in tiles: every step of theirs, and the middle of it */
-    for (uint32_t n = 192; l->is_filled && s->depth == 0 && n <= l->token_max;
-         n += n < 1024 ? 64 : 128)
-        if (n & (n - 1u)) add(s, (tdm_grid_shape_t){.chunk = n});
+    /* products go in tiles: every step of theirs that lin has an entry for */
+    for (uint32_t i = 0; i < TDM_COUNT_OF(rows) && l->is_filled && s->depth == 0; i++)
+        for (uint32_t n = rows[i].from; n <= TDM_MIN(rows[i].to, l->token_max); n += rows[i].step)
+            if (n & (n - 1u)) add(s, (tdm_grid_shape_t){.chunk = n});
 }
 
 /* is_compared says whether streams and serial are timed at batch b too. */
@@ -75,9 +82,15 @@ static int is_compared(uint32_t b, uint32_t pop, int is_slow) {
 }
 
 /* is_beside says whether batch b of a population is timed beside prefill. */
-static int is_beside(uint32_t b, uint32_t pop, int is_slow) {
+static int is_beside(const tdm_measure_limits_t *l, uint32_t b, uint32_t pop, int is_slow) {
     uint32_t lg = 31u - (uint32_t)__builtin_clz(b);
+    if (l->is_filled && !is_slow) return 1;
     return is_compared(b, pop, is_slow) || lg % (is_slow ? 3u : 2u) == 0;
+}
+
+/* batch_after gives the next batch size of a population, past it the last. */
+static uint32_t batch_after(uint32_t b, uint32_t pop) {
+    return b < pop ? TDM_MIN(2u * b, pop) : 2u * b;
 }
 
 /* hybrids adds decodes alone (at prefill depth 0) and beside prefill.  The
@@ -86,12 +99,12 @@ static void hybrids(const tdm_measure_limits_t *l, int is_slow, tdm_grid_stage_t
     static const uint32_t some[] = {16, 64, 512, 2048}, few[] = {16, 64, 256};
     const uint32_t *chunk = is_slow ? few : some;
     uint32_t cnt = is_slow ? TDM_COUNT_OF(few) : TDM_COUNT_OF(some);
-    for (uint32_t b = 1; b <= s->pop_cnt; b *= 2) {
+    for (uint32_t b = 1; b <= s->pop_cnt; b = batch_after(b, s->pop_cnt)) {
         uint64_t kv = (uint64_t)b * s->pop_depth;
         if (kv > 0 && kv < KV_MIN) continue;
         tdm_grid_shape_t one = {.batch = b, .kv = (uint32_t)kv};
         if (s->depth == 0) add(s, one);
-        if (!is_beside(b, s->pop_cnt, is_slow)) continue;
+        if (!is_beside(l, b, s->pop_cnt, is_slow)) continue;
         for (uint32_t i = 0; i < cnt; i++) {
             uint32_t others = is_compared(b, s->pop_cnt, is_slow) && chunk[i] >= 64;
             if (chunk[i] > l->token_max || (s->pop_depth && chunk[i] < 64)) continue;
@@ -134,6 +147,7 @@ int tdm_grid_stage(const tdm_measure_limits_t *l, int is_slow, uint32_t k, tdm_g
         uint32_t most = pop_max(l, is_slow, pop_depth, depth), pop = 1;
         if (most == 0) continue;
         while (pop * 2u <= most) pop *= 2u;
+        if (pop_depth == 0 && most >= pop + pop / 2u && pop >= 32) pop += pop / 2u;
         if (pop_depth && (uint64_t)pop * pop_depth < KV_MIN) continue;
         if (k-- > 0) continue;
         s->pop_cnt = pop;

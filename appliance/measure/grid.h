@@ -14,7 +14,7 @@
      4096 deep ...   0, 1024          S = b * 4096
 
    Every coordinate is an entry of its axis, so b is a power of two where
-   S counts, and S is left at 0 for the shallow one.  On a slow machine,
+   S counts, and S is left at 0 for the shallow one, which may be of 192.  On a slow machine,
    where a long slice takes a second, there are fewer: what lies between
    follows the law of the rest (appliance/profile/fit.h).  Where slots open
    at any depth (is_filled of the limits) a population costs nothing, and
@@ -44,6 +44,10 @@ typedef struct tdm_grid_stage {
 /* tdm_grid_stage writes stage k and returns 1; 0: there is none. */
 int tdm_grid_stage(const tdm_measure_limits_t *limits, int is_slow, uint32_t k,
                    tdm_grid_stage_t *stage);
+
+/* tdm_grid_pop gives how many decodes of a depth there may be beside the
+   prefill slot, for tdm_grid_stage at most. */
+uint32_t tdm_grid_pop(const tdm_measure_limits_t *limits, uint32_t pop_depth, uint32_t depth);
 
 /* tdm_grid_page_tok gives how deep a sequence of a population may get. */
 uint32_t tdm_grid_page_tok(const tdm_measure_limits_t *limits, uint32_t pop_depth);

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "appliance/measure/measure.h"
 
+#include "appliance/base/rng.h"
 #include "appliance/measure/grid.h"
 #include "appliance/measure/rig.h"
 #include "scheduler/predict.h"
 #include "scheduler/table.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,11 +18,16 @@
 #define SLOW_NS         0.5e9 /* of 512 tokens: with more a fine grid takes an hour */
 #define CHEAP_NS        0.1e9 /* an iteration that is timed CHEAP_CNT times a round */
 #define CHEAP_CNT       3u
-#define CHECK_ROUNDS    3u /* samples of a shape that only checks the table */
+#define CHECK_ROUNDS    5u  /* samples of a shape that only checks the table */
+#define LEAST           0.1 /* of what the executor timed as attention: a remainder is no less */
 #define RAW_MAX         (TDM_GRID_STAGE_MAX * TDM_GRID_SHAPE_MAX)
 #define CLOCK_MAX       4096u /* samples: of these the median clock */
-#define CHECK_CNT       4u    /* of a stage */
-#define CHECK_MAX       (CHECK_CNT * TDM_GRID_STAGE_MAX)
+#define CHECK_CNT       4u    /* of a stage, where a depth has to be computed */
+#define POP_CNT         8u    /* populations drawn for the check, where it does not */
+#define POP_CHECK_CNT   12u   /* shapes beside each */
+#define CHECK_MAX       TDM_MAX(CHECK_CNT *TDM_GRID_STAGE_MAX, POP_CNT *POP_CHECK_CNT)
+#define CHECK_SHARE     0.06 /* of the budget at most, for what is drawn */
+#define END_SHARE       0.98 /* of the budget: nothing is begun later */
 #define BENT            0.03 /* of a time: farther off a straight line, two more shapes are due */
 
 /* All samples of one shape. */
@@ -36,7 +43,13 @@ typedef struct raw {
 typedef struct check {
     tdm_load_t load;
     tdm_profile_miss_t is; /* but for what the table tells */
+    tdm_profile_way_t way;
 } check_t;
+
+/* What was measured goes so far. */
+typedef struct reach {
+    uint32_t depth, batch, kv, pop_depth;
+} reach_t;
 
 typedef struct measure {
     const tdm_measure_ask_t *ask;
@@ -48,9 +61,11 @@ typedef struct measure {
     uint32_t pop_cnt;
     raw_t *raw; /* [raw_cnt] */
     uint32_t raw_cnt;
-    uint32_t coarse_cnt; /* shapes of all stages before any is added */
+    uint32_t coarse_cnt; /* points of all stages before any is added */
+    reach_t reach;
     check_t check[CHECK_MAX];
     uint32_t check_cnt;
+    tdm_rng_t rng;               /* of what is drawn, the same in every run */
     double clock_khz[CLOCK_MAX]; /* of the latest samples that told it */
     uint32_t clock_cnt;
     tdm_profile_table_t table;
@@ -70,8 +85,13 @@ static double median(double *v, uint32_t cnt) {
 
 static void tell(const measure_t *m) {
     const tdm_measure_ask_t *a = m->ask;
-    double share = a->budget_ns > 0 ? (double)m->rig.spent_ns / (double)a->budget_ns : 1.0;
+    double share = a->budget_ns > 0 ? (double)tdm_rig_spent(&m->rig) / (double)a->budget_ns : 1.0;
     if (a->progress) a->progress(a->ctx, fmin(share, 1.0), m->stage.name, m->raw_cnt);
+}
+
+/* is_over: the budget is spent. */
+static int is_over(const measure_t *m) {
+    return (double)tdm_rig_spent(&m->rig) >= END_SHARE * (double)m->ask->budget_ns;
 }
 
 /* --- one stage ------------------------------------------------------------ */
@@ -130,39 +150,89 @@ static tdm_status_t time_one(measure_t *m, raw_t *r, tdm_error_t *err) {
     return TDM_OK;
 }
 
-/* look_beside times shapes between the entries of the axes: two fused ones,
-   and one of each other variant where time is no matter. */
-static tdm_status_t look_beside(measure_t *m, tdm_error_t *err) {
-    static const uint32_t chunk[CHECK_CNT] = {96, 320, 320, 448};
-    static const uint32_t variant[CHECK_CNT] = {0, 0, 2, 1};
-    uint32_t some = m->stage.pop_cnt * 3u / 4u;
-    const uint32_t batch[CHECK_CNT] = {(m->stage.pop_cnt + 2u) / 3u, some, some, some};
-    for (uint32_t i = 0; i < (m->is_slow ? 2u : CHECK_CNT); i++) {
-        if (variant[i] && batch[i] == 0) continue;
-        raw_t r = {.shape = {.chunk = TDM_MIN(chunk[i], m->ask->limits.token_max),
-                             .batch = batch[i],
-                             .depth = m->stage.depth,
-                             .variant = variant[i]}};
-        while (r.cnt < CHECK_ROUNDS) {
-            tdm_status_t st = time_one(m, &r, err);
-            if (st != TDM_OK) return st;
-        }
-        uint64_t kv = (uint64_t)(r.kv_sum / CHECK_ROUNDS);
-        m->check[m->check_cnt++] =
-            (check_t){.load = {.prefill_cnt = r.shape.chunk,
-                               .decode_cnt = r.shape.batch,
-                               .pair_cnt = tdm_predict_pairs((uint32_t)(r.depth_sum / CHECK_ROUNDS),
-                                                             r.shape.chunk),
-                               .kv_cnt = kv,
-                               .kv_max = r.shape.batch ? kv / r.shape.batch : 0},
-                      .is = {.chunk = r.shape.chunk,
-                             .depth = r.shape.depth,
-                             .batch = r.shape.batch,
-                             .kv = (uint32_t)kv,
-                             .variant = r.shape.variant,
-                             .ns = median(r.total, r.cnt)}};
+/* --- shapes beside the points ---------------------------------------------- */
+
+/* draw gives a number in [low, high], by its logarithm, low > 0. */
+static uint32_t draw(measure_t *m, uint32_t low, uint32_t high) {
+    double part = tdm_rng_unit(tdm_rng_next(&m->rng));
+    if (high <= low) return high;
+    return TDM_MIN((uint32_t)(low * pow((high + 1.0) / low, part)), high);
+}
+
+/* look times one shape that the table is not made from. */
+static tdm_status_t look(measure_t *m, const tdm_grid_shape_t *shape, tdm_profile_way_t way,
+                         tdm_error_t *err) {
+    raw_t r = {.shape = *shape};
+    while (r.cnt < CHECK_ROUNDS) {
+        tdm_status_t st = time_one(m, &r, err);
+        if (st != TDM_OK) return st;
     }
+    uint64_t kv = (uint64_t)(r.kv_sum / r.cnt);
+    uint32_t depth = (uint32_t)(r.depth_sum / r.cnt);
+    m->check[m->check_cnt++] =
+        (check_t){.load = {.prefill_cnt = shape->chunk,
+                           .decode_cnt = shape->batch,
+                           .pair_cnt = tdm_predict_pairs(depth, shape->chunk),
+                           .kv_cnt = kv,
+                           .kv_max = shape->batch ? kv / shape->batch : 0},
+                  .is = {.chunk = shape->chunk,
+                         .depth = shape->chunk ? depth : 0,
+                         .batch = shape->batch,
+                         .kv = (uint32_t)kv,
+                         .variant = shape->variant,
+                         .ns = median(r.total, r.cnt)},
+                  .way = way};
     return TDM_OK;
+}
+
+/* look_drawn draws the rest of shape i beside the population that stands. */
+static tdm_status_t look_drawn(measure_t *m, uint32_t i, uint32_t depth, tdm_error_t *err) {
+    static const tdm_profile_way_t way[POP_CHECK_CNT] = {
+        TDM_PROFILE_WAY_FUSED,   TDM_PROFILE_WAY_FUSED,   TDM_PROFILE_WAY_SERIAL,
+        TDM_PROFILE_WAY_STREAMS, TDM_PROFILE_WAY_DECODES, TDM_PROFILE_WAY_FUSED,
+        TDM_PROFILE_WAY_PREFILL, TDM_PROFILE_WAY_SERIAL,  TDM_PROFILE_WAY_STREAMS,
+        TDM_PROFILE_WAY_DECODES, TDM_PROFILE_WAY_FUSED,   TDM_PROFILE_WAY_PREFILL};
+    tdm_grid_shape_t shape = {.variant = way[i] < TDM_PROFILE_VARIANT_CNT ? way[i] : 0};
+    if (way[i] != TDM_PROFILE_WAY_DECODES) {
+        shape.chunk = draw(m, 16, m->ask->limits.token_max);
+        shape.depth = depth;
+    }
+    if (way[i] != TDM_PROFILE_WAY_PREFILL) shape.batch = draw(m, 1, m->stage.pop_cnt);
+    return look(m, &shape, way[i], err);
+}
+
+/* look_beside draws shapes at the depths of the stage. */
+static tdm_status_t look_beside(measure_t *m, tdm_error_t *err) {
+    tdm_status_t st = TDM_OK;
+    if (m->ask->limits.is_filled) return st;
+    for (uint32_t i = 0; i < (m->is_slow ? 2u : CHECK_CNT) && st == TDM_OK; i++)
+        st = look_drawn(m, i, m->stage.depth, err);
+    return st;
+}
+
+/* look_around draws populations, and shapes beside each, over all that was
+   measured. */
+static tdm_status_t look_around(measure_t *m, tdm_error_t *err) {
+    const tdm_measure_limits_t *l = &m->ask->limits;
+    const reach_t *reach = &m->reach;
+    uint32_t deepest = reach->depth;
+    tdm_status_t st = TDM_OK;
+    for (uint32_t k = 0; k < POP_CNT && st == TDM_OK && !is_over(m); k++) {
+        uint32_t pop_depth = k == 0 ? 0 : draw(m, 256, reach->pop_depth);
+        m->stage.pop_depth = pop_depth;
+        m->stage.pop_cnt = TDM_MIN(tdm_grid_pop(l, pop_depth, deepest), reach->batch);
+        if (pop_depth) m->stage.pop_cnt = TDM_MIN(m->stage.pop_cnt, reach->kv / pop_depth);
+        if (m->stage.pop_cnt == 0 || (pop_depth && reach->pop_depth == 0)) continue;
+        (void)snprintf(m->stage.name, sizeof m->stage.name, "%u decodes, %u deep, drawn",
+                       m->stage.pop_cnt, pop_depth);
+        st = build(m, err);
+        for (uint32_t i = 0; i < POP_CHECK_CNT && st == TDM_OK && !is_over(m); i++) {
+            uint32_t depth = i % 3u ? draw(m, TDM_KV_PAGE_TOKENS, deepest) : 0;
+            st = look_drawn(m, i, depth / TDM_KV_PAGE_TOKENS * TDM_KV_PAGE_TOKENS, err);
+            tell(m);
+        }
+    }
+    return st;
 }
 
 /* is_cheap: another sample costs next to nothing, and there is room for it.
@@ -208,7 +278,7 @@ static void add_between(measure_t *m, raw_t *raw, const raw_t *a, const raw_t *b
    than its part of what the coarse grid leaves. */
 static void refine(measure_t *m, raw_t *raw) {
     uint32_t cnt = m->stage.shape_cnt;
-    uint32_t left = TDM_MEASURE_SHAPE_MAX - TDM_MIN(m->coarse_cnt, TDM_MEASURE_SHAPE_MAX);
+    uint32_t left = TDM_MEASURE_POINT_MAX - TDM_MIN(m->coarse_cnt, TDM_MEASURE_POINT_MAX);
     uint32_t most = TDM_MIN(cnt + left / TDM_MAX(m->stage_cnt, 1u), TDM_GRID_SHAPE_MAX);
     for (uint32_t i = 0; i < cnt && !m->is_slow; i++) {
         uint32_t at = next_on(raw, cnt, i), end = at < cnt ? next_on(raw, cnt, at) : cnt;
@@ -228,13 +298,15 @@ static void refine(measure_t *m, raw_t *raw) {
    round: they are there to be compared with fused. */
 static tdm_status_t run_stage(measure_t *m, int64_t until_ns, tdm_error_t *err) {
     raw_t *raw = m->raw + m->raw_cnt;
+    int is_first = raw == m->raw;
     m->raw_cnt += m->stage.shape_cnt;
     for (uint32_t i = 0; i < m->stage.shape_cnt; i++) raw[i] = (raw_t){.shape = m->stage.shape[i]};
-    uint32_t least = raw == m->raw ? ROUND_MIN + 1u : ROUND_MIN;
+    uint32_t least = is_first ? ROUND_MIN + 1u : ROUND_MIN;
     tdm_status_t st = build(m, err);
     for (uint32_t round = 0; round < TDM_MEASURE_ROUND_MAX && st == TDM_OK; round++) {
         for (uint32_t i = 0; i < m->stage.shape_cnt && st == TDM_OK; i++) {
-            if (round >= least && m->rig.spent_ns >= until_ns) return look_beside(m, err);
+            if (round >= least && tdm_rig_spent(&m->rig) >= until_ns) return look_beside(m, err);
+            if (!is_first && is_over(m)) return TDM_OK;
             if ((round % 2u && raw[i].shape.variant) || raw[i].cnt == TDM_MEASURE_ROUND_MAX)
                 continue;
             for (uint32_t k = 0; k == 0 || (k < CHEAP_CNT && is_cheap(&raw[i])); k++)
@@ -301,6 +373,11 @@ static int is_on_axis(const measure_t *m, uint32_t chunk) {
     return 0;
 }
 
+/* point_cnt gives how many points a shape becomes. */
+static uint32_t point_cnt(const measure_t *m, const tdm_grid_shape_t *shape) {
+    return (uint32_t)is_lin(shape) + (uint32_t)is_on_axis(m, shape->chunk);
+}
+
 static void put_attention(measure_t *m, tdm_profile_set_t *set) {
     for (uint32_t i = 0; i < m->raw_cnt; i++) {
         raw_t *r = &m->raw[i];
@@ -308,20 +385,16 @@ static void put_attention(measure_t *m, tdm_profile_set_t *set) {
         tdm_load_t load = {.prefill_cnt = r->shape.chunk, .decode_cnt = r->shape.batch};
         double rest = median(r->total, r->cnt) - tdm_table_ns(&m->table, 0, &load) +
                       tdm_table_attention_ns(&m->table, 0, &load);
-        rest = fmax(rest, median(r->attention, r->cnt));
-        int is_alone = r->shape.chunk == 0 || r->shape.batch == 0;
-        for (uint32_t v = 0; v < TDM_PROFILE_VARIANT_CNT; v++) {
-            if (!is_alone && v != r->shape.variant) continue;
-            tdm_profile_point_t *p = next(set);
-            p->kind = TDM_PROFILE_FUSED + v;
-            p->chunk = r->shape.chunk;
-            p->depth = r->shape.depth;
-            p->batch = r->shape.batch;
-            p->kv = r->shape.kv;
-            p->cnt = r->cnt;
-            p->ns = (float)carry(m, r, fmax(rest, 0.0));
-            p->spread = (float)spread_of(r);
-        }
+        rest = fmax(rest, LEAST * median(r->attention, r->cnt));
+        tdm_profile_point_t *p = next(set);
+        p->kind = TDM_PROFILE_FUSED + r->shape.variant;
+        p->chunk = r->shape.chunk;
+        p->depth = r->shape.depth;
+        p->batch = r->shape.batch;
+        p->kv = r->shape.kv;
+        p->cnt = r->cnt;
+        p->ns = (float)carry(m, r, fmax(rest, 0.0));
+        p->spread = (float)spread_of(r);
     }
 }
 
@@ -334,27 +407,34 @@ static int worst_first(const void *a, const void *b) {
     return (x < y) - (x > y);
 }
 
-static void judge(measure_t *m, tdm_profile_set_t *set) {
-    tdm_profile_check_t *out = &set->check;
+/* verdict tells how far the shapes of a way are off; of all with WAY_CNT. */
+static tdm_profile_check_t verdict(const measure_t *m, uint32_t way) {
     double error[CHECK_MAX];
-    uint32_t cnt = m->check_cnt;
-    *out = (tdm_profile_check_t){.shape_cnt = cnt};
-    for (uint32_t i = 0; i < cnt; i++) {
+    uint32_t cnt = 0;
+    for (uint32_t i = 0; i < m->check_cnt; i++)
+        if (way == TDM_PROFILE_WAY_CNT || m->check[i].way == way)
+            error[cnt++] = error_of(&m->check[i].is);
+    tdm_profile_check_t out = {.shape_cnt = cnt, .p50_error = (float)median(error, cnt)};
+    if (cnt == 0) return out;
+    out.p95_error = (float)error[(uint32_t)ceil(0.95 * cnt - 1e-9) - 1u];
+    out.worst_error = (float)error[cnt - 1u];
+    return out;
+}
+
+static void judge(measure_t *m, tdm_profile_set_t *set) {
+    for (uint32_t i = 0; i < m->check_cnt; i++) {
         check_t *c = &m->check[i];
         c->is.told_ns = tdm_table_ns(&m->table, c->is.variant, &c->load);
-        error[i] = error_of(&c->is);
     }
-    out->p50_error = (float)median(error, cnt);
-    if (cnt == 0) return;
-    out->p95_error = (float)error[(uint32_t)ceil(0.95 * cnt - 1e-9) - 1u];
-    out->worst_error = (float)error[cnt - 1u];
-    qsort(m->check, cnt, sizeof *m->check, worst_first);
-    set->miss_cnt = TDM_MIN(cnt, TDM_PROFILE_MISS_MAX);
+    set->check = verdict(m, TDM_PROFILE_WAY_CNT);
+    for (uint32_t w = 0; w < TDM_PROFILE_WAY_CNT; w++) set->way[w] = verdict(m, w);
+    qsort(m->check, m->check_cnt, sizeof *m->check, worst_first);
+    set->miss_cnt = TDM_MIN(m->check_cnt, TDM_PROFILE_MISS_MAX);
     for (uint32_t i = 0; i < set->miss_cnt; i++) set->miss[i] = m->check[i].is;
 }
 
 static tdm_status_t points(measure_t *m, tdm_profile_set_t *set, tdm_error_t *err) {
-    set->point = calloc((size_t)m->raw_cnt * (TDM_PROFILE_VARIANT_CNT + 1u), sizeof *set->point);
+    set->point = calloc((size_t)m->raw_cnt * 2u, sizeof *set->point);
     if (!set->point) return tdm_error_set(err, TDM_ERR_NOMEM, "measure: no memory");
     put_lin(m, set);
     tdm_status_t st = tdm_profile_build(set, m->ask->guess, &m->table, err);
@@ -380,6 +460,15 @@ static tdm_status_t find_pace(measure_t *m, tdm_error_t *err) {
     return st;
 }
 
+/* reach notes how far the stage went. */
+static void reach(measure_t *m) {
+    const tdm_grid_stage_t *s = &m->stage;
+    m->reach.depth = TDM_MAX(m->reach.depth, s->depth);
+    m->reach.pop_depth = TDM_MAX(m->reach.pop_depth, s->pop_depth);
+    m->reach.batch = TDM_MAX(m->reach.batch, s->pop_cnt);
+    m->reach.kv = TDM_MAX(m->reach.kv, s->pop_cnt * s->pop_depth);
+}
+
 static tdm_status_t all_stages(measure_t *m, double *fixed_ns, tdm_error_t *err) {
     double idle[TDM_MEASURE_ROUND_MAX];
     tdm_status_t st = tdm_rig_close(&m->rig, err);
@@ -390,15 +479,19 @@ static tdm_status_t all_stages(measure_t *m, double *fixed_ns, tdm_error_t *err)
     st = find_pace(m, err);
     while (tdm_grid_stage(&m->ask->limits, m->is_slow, m->stage_cnt, &m->stage)) {
         m->stage_cnt++;
-        m->coarse_cnt += m->stage.shape_cnt;
+        for (uint32_t i = 0; i < m->stage.shape_cnt; i++)
+            m->coarse_cnt += point_cnt(m, &m->stage.shape[i]);
     }
     for (uint32_t k = 0; k < m->stage_cnt && st == TDM_OK; k++) {
         (void)tdm_grid_stage(&m->ask->limits, m->is_slow, k, &m->stage);
-        /* what is timed beside the last points comes after them */
-        int64_t left = m->ask->budget_ns - m->ask->budget_ns / 64 - m->rig.spent_ns;
+        /* what is timed beside the points comes after them */
+        int64_t spent = tdm_rig_spent(&m->rig);
+        int64_t left = (int64_t)((END_SHARE - CHECK_SHARE) * (double)m->ask->budget_ns) - spent;
         if (left <= 0 && k > 0) break;
-        st = run_stage(m, m->rig.spent_ns + left / (int64_t)(m->stage_cnt - k), err);
+        st = run_stage(m, spent + left / (int64_t)(m->stage_cnt - k), err);
+        reach(m);
     }
+    if (st == TDM_OK && m->ask->limits.is_filled) st = look_around(m, err);
     return st == TDM_OK ? tdm_rig_close(&m->rig, err) : st;
 }
 
@@ -413,6 +506,7 @@ tdm_status_t tdm_measure_run(const tdm_measure_ask_t *ask, tdm_profile_set_t *se
     tdm_status_t st = TDM_ERR_NOMEM;
     if (m && m->raw) {
         m->ask = ask;
+        tdm_profile_axes(&m->table);
         tdm_rig_init(&m->rig, ask);
         set->split_max = 1;
         set->stair_from = ask->stair_from;

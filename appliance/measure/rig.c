@@ -10,6 +10,11 @@
 void tdm_rig_init(tdm_rig_t *rig, const tdm_measure_ask_t *ask) {
     memset(rig, 0, sizeof *rig);
     rig->ask = ask;
+    rig->began_ns = ask->now(ask->ctx);
+}
+
+int64_t tdm_rig_spent(const tdm_rig_t *rig) {
+    return rig->ask->now(rig->ask->ctx) - rig->began_ns;
 }
 
 static uint32_t prefill_slot(const tdm_rig_t *rig) {
@@ -85,9 +90,7 @@ static tdm_status_t go(tdm_rig_t *rig, uint32_t route, tdm_error_t *err) {
         a->plan->route = a->plan->decode_cnt ? route : (uint32_t)TDM_ROUTE_PREFILL_ONLY;
     else if (a->plan->decode_cnt)
         a->plan->route = TDM_ROUTE_DECODE_ONLY;
-    tdm_status_t st = a->run(a->ctx, a->plan, a->result, err);
-    if (st == TDM_OK) rig->spent_ns += a->result->end_ns - a->result->start_ns;
-    return st;
+    return a->run(a->ctx, a->plan, a->result, err);
 }
 
 /* --- pages -------------------------------------------------------------- */
@@ -168,6 +171,13 @@ tdm_status_t tdm_rig_reset(tdm_rig_t *rig, uint32_t cnt, uint32_t page_tok, tdm_
 
 /* --- the prefill slot ------------------------------------------------------- */
 
+/* place opens the prefill slot at depth, in a plan of its own. */
+static tdm_status_t place(tdm_rig_t *rig, uint32_t depth, tdm_error_t *err) {
+    (void)begin(rig);
+    add_open(rig, prefill_slot(rig), depth);
+    return go(rig, TDM_ROUTE_IDLE, err);
+}
+
 /* deepen brings the prefill slot to where a slice of chunk tokens lies
    about depth: depth 0 needs a new slot each time, and the plan that is
    being written opens it. */
@@ -183,6 +193,10 @@ static tdm_status_t deepen(tdm_rig_t *rig, uint32_t chunk, uint32_t depth, tdm_e
     }
     if (st == TDM_OK) st = reserve(rig, k, high + l->token_max, err);
     if (st != TDM_OK || depth == 0) return st;
+    if (l->is_filled) {
+        int is_near = s->is_open && s->pos >= depth && s->pos - depth <= depth / 32u;
+        return is_near ? TDM_OK : place(rig, depth, err);
+    }
     if (s->is_open && s->pos >= low && s->pos + chunk / 2u <= high) return TDM_OK;
     if (s->is_open && s->pos > low) {
         (void)begin(rig);
@@ -191,7 +205,7 @@ static tdm_status_t deepen(tdm_rig_t *rig, uint32_t chunk, uint32_t depth, tdm_e
     }
     while (st == TDM_OK && (!s->is_open || s->pos < low)) {
         (void)begin(rig);
-        if (!s->is_open) add_open(rig, k, filled_of(rig, low));
+        if (!s->is_open) add_open(rig, k, 0);
         add_slice(rig, k, TDM_MIN(low - s->pos, l->token_max), 0);
         st = go(rig, TDM_ROUTE_FUSED, err);
     }

@@ -22,7 +22,7 @@ typedef struct tdm_rig_slot {
 typedef struct tdm_rig {
     const tdm_measure_ask_t *ask;
     uint64_t iteration;
-    int64_t spent_ns; /* executor time so far */
+    int64_t began_ns; /* by ask->now */
     uint32_t page_used;
     tdm_rig_slot_t slot[TDM_SEQ_MAX];
 } tdm_rig_t;
@@ -51,8 +51,12 @@ TDM_MUST_USE tdm_status_t tdm_rig_populate(tdm_rig_t *rig, uint32_t cnt, uint32_
 TDM_MUST_USE tdm_status_t tdm_rig_reset(tdm_rig_t *rig, uint32_t cnt, uint32_t page_tok,
                                         tdm_error_t *err);
 
+/* tdm_rig_spent gives the time since tdm_rig_init. */
+int64_t tdm_rig_spent(const tdm_rig_t *rig);
+
 /* tdm_rig_time runs chunk prefill tokens at about depth (anywhere in
-   [depth / 2, depth * 3 / 2]) and batch decodes by route. */
+   [depth / 2, depth * 3 / 2], where slots open at any depth in [depth, depth * 33 / 32], depth
+   being a multiple of TDM_KV_PAGE_TOKENS) and batch decodes by route. */
 TDM_MUST_USE tdm_status_t tdm_rig_time(tdm_rig_t *rig, const tdm_grid_shape_t *shape,
                                        tdm_rig_sample_t *sample, tdm_error_t *err);
 

@@ -18,6 +18,11 @@
 #define OVERLAP_LOW (-1.0f)
 #define OVERLAP_TOP 0.95f
 
+int tdm_profile_is_of(const tdm_profile_point_t *p, uint32_t variant) {
+    int is_alone = (p->chunk == 0) != (p->batch == 0);
+    return p->kind == (is_alone ? TDM_PROFILE_FUSED : TDM_PROFILE_FUSED + variant);
+}
+
 uint32_t tdm_profile_index(const float *axis, uint32_t cnt, uint32_t x) {
     uint32_t i = 0;
     while (i < cnt && axis[i] != (float)x) i++;
@@ -28,6 +33,7 @@ float tdm_profile_lin_ns(const tdm_profile_table_t *t, float tok) {
     uint32_t i = 0;
     while (i + 2u < TDM_PROFILE_LIN_CNT && tok >= t->lin_at[i + 1u]) i++;
     float f = (tok - t->lin_at[i]) / (t->lin_at[i + 1u] - t->lin_at[i]);
+    if (t->stair_from && tok >= (float)t->stair_from && f > 0.0f && f < 1.0f) f = 1.0f;
     return t->lin_ns[i] + (t->lin_ns[i + 1u] - t->lin_ns[i]) * f;
 }
 

@@ -30,10 +30,15 @@ int tdm_profile_parts_find(const tdm_profile_set_t *set, const tdm_profile_table
 void tdm_profile_parts_put(const tdm_profile_parts_t *parts, uint32_t variant,
                            tdm_profile_table_t *table);
 
+/* tdm_profile_is_of says whether a point tells of a variant: with prefill
+   alone and with decodes alone fused's tell of all. */
+int tdm_profile_is_of(const tdm_profile_point_t *point, uint32_t variant);
+
 /* tdm_profile_index gives the entry of an axis with value x, cnt where none. */
 uint32_t tdm_profile_index(const float *axis, uint32_t cnt, uint32_t x);
 
-/* tdm_profile_lin_ns gives what so many tokens cost apart from attention. */
+/* tdm_profile_lin_ns gives what so many tokens cost apart from attention, as
+   the scheduler reads it. */
 float tdm_profile_lin_ns(const tdm_profile_table_t *table, float tok);
 
 /* tdm_profile_steady takes the noise off a time: it is what it says beyond

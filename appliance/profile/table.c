@@ -2,6 +2,7 @@
 #include "appliance/profile/table.h"
 
 #include "appliance/profile/parts.h"
+#include "appliance/profile/surface.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -13,6 +14,8 @@
 #define K TDM_PROFILE_KV_CNT
 
 #define RATIO_MAX 1e6f /* of a point to the guess: that may be off by anything */
+
+#define ROUNDING 0.999999f /* of a sum of two floats, twice */
 
 #define CELL_CNT (K * B * H * C) /* entries of one variant */
 
@@ -27,13 +30,17 @@ static const float chunk_at[C] = {0, 16, 64, 128, 256, 384, 512, 768, 1024, 1280
 static const float batch_at[B] = {0, 1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256};
 
 void tdm_profile_axes(tdm_profile_table_t *t) {
-    static const float small[11] = {0, 1, 2, 4, 8, 12, 16, 24, 32, 48, 64};
-    static const float large[6] = {2560, 3072, 4096, 5120, 6144, 8448};
+    static const float few[6] = {0, 1, 2, 4, 8, 12};
+    static const float many[8] = {2176, 2304, 2560, 3072, 4096, 5120, 6144, 8448};
+    float *lin = t->lin_at;
     memset(t, 0, sizeof *t);
     t->split_max = 1;
-    memcpy(t->lin_at, small, sizeof small);
-    for (uint32_t i = 0; i < 31; i++) t->lin_at[11 + i] = (float)(128 + 64 * i);
-    memcpy(t->lin_at + 42, large, sizeof large);
+    memcpy(lin, few, sizeof few);
+    lin += TDM_COUNT_OF(few);
+    for (uint32_t n = 16; n <= 64; n += 8) *lin++ = (float)n;
+    for (uint32_t n = 80; n <= 256; n += 16) *lin++ = (float)n;
+    for (uint32_t n = 320; n <= 2048; n += 64) *lin++ = (float)n;
+    memcpy(lin, many, sizeof many);
     memcpy(t->chunk_at, chunk_at, sizeof chunk_at);
     memcpy(t->batch_at, batch_at, sizeof batch_at);
     for (uint32_t i = 1; i < H; i++) t->depth_at[i] = (float)(512u << i);
@@ -47,7 +54,8 @@ static double row_ns(const tdm_profile_row_t *row, const tdm_profile_row_t *base
     return fmax(extra, 0.0) + row->pair_ns * (c > 0.0 ? pairs : 0.0) + row->kv_ns * s;
 }
 
-/* make_monotone lets the running maximum go along each axis in turn. */
+/* make_monotone lets the running maximum of attention go along each axis in
+   turn. */
 static void make_monotone(float *cell) {
     for (uint32_t a = 0; a < 4; a++)
         for (uint32_t i = 0; i < CELL_CNT; i++)
@@ -55,9 +63,46 @@ static void make_monotone(float *cell) {
                 cell[i] = fmaxf(cell[i], cell[i - axis_step[a]]);
 }
 
+/* lin_of gives what the tokens of entry i cost apart from attention. */
+static float lin_of(const tdm_profile_table_t *t, uint32_t i) {
+    return tdm_profile_lin_ns(t, t->chunk_at[i % C] + t->batch_at[i / (C * H) % B]);
+}
+
+/* straighten makes entries ascend along each axis of some: halfway between
+   the running maximum from below and the running minimum from above, which
+   both do.  What ascends already stays as it is. */
+static void straighten(float *v, float *up, float *down, uint32_t cnt, const uint32_t *step,
+                       const uint32_t *axis, uint32_t axes) {
+    memcpy(up, v, cnt * sizeof *v);
+    memcpy(down, v, cnt * sizeof *v);
+    for (uint32_t a = 0; a < axes; a++) {
+        for (uint32_t i = 0; i < cnt; i++)
+            if (i / step[a] % axis[a] > 0) up[i] = fmaxf(up[i], up[i - step[a]]);
+        for (uint32_t i = cnt; i-- > 0;)
+            if (i / step[a] % axis[a] + 1u < axis[a]) down[i] = fminf(down[i], down[i + step[a]]);
+    }
+    for (uint32_t i = 0; i < cnt; i++) v[i] = up[i] + (down[i] - up[i]) / 2.0f;
+}
+
 static void lin_monotone(tdm_profile_table_t *t) {
-    for (uint32_t i = 1; i < TDM_PROFILE_LIN_CNT; i++)
-        t->lin_ns[i] = fmaxf(t->lin_ns[i], t->lin_ns[i - 1]);
+    static const uint32_t one = 1, cnt = TDM_PROFILE_LIN_CNT;
+    float up[TDM_PROFILE_LIN_CNT], down[TDM_PROFILE_LIN_CNT];
+    straighten(t->lin_ns, up, down, cnt, &one, &cnt, 1);
+}
+
+/* Room of att_monotone. */
+typedef struct straight {
+    float ns[CELL_CNT], up[CELL_CNT], down[CELL_CNT];
+} straight_t;
+
+/* att_monotone makes whole iterations ascend, not attention: what stands
+   for attention may fall where products take a step. */
+static void att_monotone(tdm_profile_table_t *t, uint32_t v, straight_t *s) {
+    float *cell = &t->att_ns[v][0][0][0][0];
+    for (uint32_t i = 0; i < CELL_CNT; i++) s->ns[i] = lin_of(t, i) + cell[i];
+    straighten(s->ns, s->up, s->down, CELL_CNT, axis_step, axis_cnt, 4);
+    for (uint32_t i = 0; i < CELL_CNT; i++)
+        if (s->up[i] != s->down[i]) cell[i] = fmaxf(s->ns[i] - lin_of(t, i), 0.0f);
 }
 
 void tdm_profile_from_rows(const tdm_profile_t *rows, tdm_profile_table_t *t) {
@@ -107,12 +152,12 @@ static void spread_ratio(float *ratio, uint32_t *queue, uint32_t cnt, const uint
 
 /* Scratch of one build. */
 typedef struct scratch {
-    float ratio[TDM_PROFILE_VARIANT_CNT][CELL_CNT];                      /* 0: nobody measured it */
-    float att_ns[TDM_PROFILE_VARIANT_CNT][CELL_CNT];                     /* what was measured */
-    const tdm_profile_point_t *point[TDM_PROFILE_VARIANT_CNT][CELL_CNT]; /* NULL: none */
+    float ratio[TDM_PROFILE_VARIANT_CNT][CELL_CNT];  /* 0: nobody measured it */
+    float att_ns[TDM_PROFILE_VARIANT_CNT][CELL_CNT]; /* what was measured; -1: nobody did */
     float lin_ns[TDM_PROFILE_LIN_CNT];
     uint32_t has_lin[TDM_PROFILE_LIN_CNT];
     tdm_profile_parts_t parts;
+    straight_t straight;
     uint32_t queue[CELL_CNT];
 } scratch_t;
 
@@ -131,21 +176,22 @@ static int point_put(const tdm_profile_point_t *p, tdm_profile_table_t *t, scrat
         s->has_lin[i] = 1;
         return 1;
     }
-    uint32_t v = p->kind - TDM_PROFILE_FUSED;
     uint32_t c = tdm_profile_index(t->chunk_at, C, p->chunk),
              h = tdm_profile_index(t->depth_at, H, p->depth);
     uint32_t b = tdm_profile_index(t->batch_at, B, p->batch),
              k = tdm_profile_index(t->kv_at, K, p->kv);
     if (c == C || h == H || b == B || k == K) return 0;
-    uint32_t cell = ((k * B + b) * H + h) * C + c;
-    s->ratio[v][cell] = 1.0f;
-    s->att_ns[v][cell] = p->ns;
-    s->point[v][cell] = p;
-    tdm_profile_box_t *box = &t->box[v];
-    box->chunk = fmaxf(box->chunk, (float)p->chunk);
-    box->depth = fmaxf(box->depth, (float)p->depth);
-    box->batch = fmaxf(box->batch, (float)p->batch);
-    box->kv = fmaxf(box->kv, (float)p->kv);
+    for (uint32_t v = 0; v < TDM_PROFILE_VARIANT_CNT; v++) {
+        if (!tdm_profile_is_of(p, v)) continue;
+        tdm_profile_box_t *box = &t->box[v];
+        uint32_t cell = ((k * B + b) * H + h) * C + c;
+        s->ratio[v][cell] = 1.0f;
+        s->att_ns[v][cell] = p->ns;
+        box->chunk = fmaxf(box->chunk, (float)p->chunk);
+        box->depth = fmaxf(box->depth, (float)p->depth);
+        box->batch = fmaxf(box->batch, (float)p->batch);
+        box->kv = fmaxf(box->kv, (float)p->kv);
+    }
     return 1;
 }
 
@@ -171,19 +217,6 @@ static void fill_lin(tdm_profile_table_t *t, const scratch_t *s) {
     lin_monotone(t);
 }
 
-/* steady takes the noise off the points of a variant.  Without this the
-   running maximum would lift every larger cell to the worst disturbance
-   below it. */
-static void steady(const tdm_profile_table_t *t, scratch_t *s, uint32_t v) {
-    const float *cell = &t->att_ns[v][0][0][0][0];
-    for (uint32_t i = 0; i < CELL_CNT; i++) {
-        if (!s->point[v][i]) continue;
-        float tok = t->chunk_at[i % C] + t->batch_at[i / (C * H) % B];
-        float whole = tdm_profile_lin_ns(t, tok) + cell[i];
-        s->att_ns[v][i] = tdm_profile_steady(s->point[v][i], cell[i], whole, 0);
-    }
-}
-
 /* lift gives what is no point the guess times the nearest ratio. */
 static void lift(float *cell, scratch_t *s, uint32_t v) {
     float *ratio = s->ratio[v];
@@ -196,22 +229,19 @@ static void lift(float *cell, scratch_t *s, uint32_t v) {
         if (ratio[i] > 0.0f) cell[i] *= ratio[i];
 }
 
-/* fill: what the points say of each kind alone and of both (parts.h) takes the
-   place of the guess; a variant that no point compares is as fused.  Points
-   stand, and no ratio goes on from them then: where attention is a small part
-   of an iteration it is mostly noise, and would be multiplied into cells
-   where it is the larger part. */
+/* fill: what the points say of each kind alone and of both (parts.h), and how
+   far they lie off that (surface.h), takes the place of the guess. */
 static void fill(tdm_profile_table_t *t, scratch_t *s, const tdm_profile_set_t *set) {
     fill_lin(t, s);
     int has_parts = tdm_profile_parts_find(set, t, &s->parts);
     for (uint32_t v = 0; v < TDM_PROFILE_VARIANT_CNT; v++) {
         float *cell = &t->att_ns[v][0][0][0][0];
         if (has_parts) tdm_profile_parts_put(&s->parts, v, t);
-        if (has_parts && !set->is_model) steady(t, s, v);
         if (!has_parts) lift(cell, s, v);
-        for (uint32_t i = 0; i < CELL_CNT; i++)
-            if (s->point[v][i]) cell[i] = s->att_ns[v][i];
-        make_monotone(cell);
+        if (!has_parts || set->is_model || !tdm_profile_surface_put(set, v, t))
+            for (uint32_t i = 0; i < CELL_CNT; i++)
+                if (s->att_ns[v][i] >= 0.0f) cell[i] = s->att_ns[v][i];
+        att_monotone(t, v, &s->straight);
     }
 }
 
@@ -224,6 +254,8 @@ tdm_status_t tdm_profile_build(const tdm_profile_set_t *set, const tdm_profile_t
     table->split_max = set->split_max ? set->split_max : 1u;
     table->stair_from = set->stair_from;
     table->clock_khz = set->clock_khz;
+    for (uint32_t v = 0; v < TDM_PROFILE_VARIANT_CNT; v++)
+        for (uint32_t c = 0; c < CELL_CNT; c++) s->att_ns[v][c] = -1.0f;
     uint32_t i = 0;
     while (i < set->point_cnt && point_put(&set->point[i], table, s)) i++;
     if (i == set->point_cnt) fill(table, s, set);
@@ -238,9 +270,11 @@ int tdm_profile_is_monotone(const tdm_profile_table_t *t) {
     for (uint32_t v = 0; v < TDM_PROFILE_VARIANT_CNT; v++) {
         const float *cell = &t->att_ns[v][0][0][0][0];
         for (uint32_t a = 0; a < 4; a++)
-            for (uint32_t i = 0; i < CELL_CNT; i++)
-                if (i / axis_step[a] % axis_cnt[a] > 0 && cell[i] < cell[i - axis_step[a]])
-                    return 0;
+            for (uint32_t i = 0; i < CELL_CNT; i++) {
+                if (i / axis_step[a] % axis_cnt[a] == 0) continue;
+                float ns = lin_of(t, i) + cell[i], before = lin_of(t, i - axis_step[a]);
+                if (ns < (before + cell[i - axis_step[a]]) * ROUNDING) return 0;
+            }
     }
     return 1;
 }

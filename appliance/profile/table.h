@@ -11,14 +11,18 @@
 
    Fill: where there are points of prefill alone and of decodes alone, what
    they say and how far both overlap (parts.h) is the base of every variant,
-   and points stand in it, beyond what few samples may be off.  With too few
+   and how far its points lie off that is drawn over it (surface.h).  With too few
    for that an entry is the guess times the ratio of measured to guessed time
    at the nearest measured entry, nearest in steps along the axes: so the
    guess gives the shape of the curve and the points its height.  lin is
    straight between its points.
-   Monotone: an entry is at least its neighbour with less work; noise in a point can then never make
-   more work look cheaper.  The box of a variant is what its points span; beyond it the scheduler
-   knows that it extrapolates.
+   Points of prefill alone and of decodes alone are fused's and tell of all variants.
+   Monotone: a whole iteration at an entry takes no less than at its
+   neighbour with less work; noise in a point can then never make more work
+   look cheaper.  Where points contradict that, each side gives half.  lin
+   alone does not fall either; what stands for attention may, where products
+   take a step.  The box of a variant is what its points span; beyond it the
+   scheduler knows that it extrapolates.
 
    Host code: allocates, never called by a tile. */
 
@@ -68,6 +72,16 @@ typedef struct tdm_profile_check {
     float worst_error;
 } tdm_profile_check_t;
 
+/* The ways that a check tells apart. */
+typedef enum tdm_profile_way {
+    TDM_PROFILE_WAY_FUSED, /* both kinds, by variant */
+    TDM_PROFILE_WAY_STREAMS,
+    TDM_PROFILE_WAY_SERIAL,
+    TDM_PROFILE_WAY_DECODES,
+    TDM_PROFILE_WAY_PREFILL,
+    TDM_PROFILE_WAY_CNT
+} tdm_profile_way_t;
+
 /* A measurement as it is filed. */
 typedef struct tdm_profile_set {
     char device[96];    /* what computed: name of the GPU or CPU */
@@ -80,14 +94,16 @@ typedef struct tdm_profile_set {
     uint32_t is_model;   /* 1: computed from a model of a machine, not measured */
     double fixed_ns;
     tdm_profile_check_t check;
+    tdm_profile_check_t way[TDM_PROFILE_WAY_CNT];  /* the check by way; not filed */
     uint32_t miss_cnt;                             /* not filed */
     tdm_profile_miss_t miss[TDM_PROFILE_MISS_MAX]; /* of the check, worst first */
     uint32_t point_cnt;
     tdm_profile_point_t *point; /* [point_cnt], from malloc */
 } tdm_profile_set_t;
 
-/* tdm_profile_axes fills the axes of an otherwise empty table: tokens in
-   steps of 64 up to 2048, powers of two for depth and KV. */
+/* tdm_profile_axes fills the axes of an otherwise empty table: tokens in the
+   steps that products of rows take on a GPU (tdm_gemm_rows of kernels/cuda),
+   powers of two for depth and KV. */
 void tdm_profile_axes(tdm_profile_table_t *table);
 
 /* tdm_profile_from_rows fills the table from rows alone; its box is empty,
@@ -99,7 +115,8 @@ void tdm_profile_from_rows(const tdm_profile_t *rows, tdm_profile_table_t *table
 TDM_MUST_USE tdm_status_t tdm_profile_build(const tdm_profile_set_t *set, const tdm_profile_t *rows,
                                             tdm_profile_table_t *table, tdm_error_t *err);
 
-/* tdm_profile_is_monotone says whether no entry falls along an axis. */
+/* tdm_profile_is_monotone says whether no iteration takes less at an entry
+   than at its neighbour with less work, but for rounding. */
 int tdm_profile_is_monotone(const tdm_profile_table_t *table);
 
 /* tdm_profile_noise gives sigma of the log-normal factor that repetitions

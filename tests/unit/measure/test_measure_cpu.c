@@ -19,6 +19,11 @@ static tdm_plan_t plan;
 static tdm_result_t result;
 static tdm_profile_table_t table;
 
+static int64_t on_now(void *ctx) {
+    (void)ctx;
+    return tdm_clock_now_ns();
+}
+
 static tdm_status_t on_run(void *ctx, tdm_plan_t *p, tdm_result_t *r, tdm_error_t *err) {
     return tdm_backend_run(ctx, p, r, err);
 }
@@ -46,6 +51,7 @@ static void the_tiny_model_is_measured(void **state) {
                              .guess = &guess,
                              .budget_ns = 2 * TDM_NS_PER_S,
                              .run = on_run,
+                             .now = on_now,
                              .plan = &plan,
                              .result = &result,
                              .ctx = backend};
@@ -58,10 +64,9 @@ static void the_tiny_model_is_measured(void **state) {
         (*(p->chunk && p->batch ? &hybrid[p->kind] : &alone[p->kind]))++;
     }
     assert_true(alone[TDM_PROFILE_LIN] >= 6);
-    for (uint32_t v = 0; v < TDM_PROFILE_VARIANT_CNT; v++) {
-        assert_true(alone[TDM_PROFILE_FUSED + v] >= 7);
+    assert_true(alone[TDM_PROFILE_FUSED] >= 7);
+    for (uint32_t v = 0; v < TDM_PROFILE_VARIANT_CNT; v++)
         assert_true(hybrid[TDM_PROFILE_FUSED + v] >= 1);
-    }
     assert_int_equal(tdm_profile_build(&set, &guess, &table, &err), TDM_OK);
     assert_true(tdm_profile_is_monotone(&table));
     tdm_load_t small = {.decode_cnt = 1, .kv_cnt = 8, .kv_max = 8};

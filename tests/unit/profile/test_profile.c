@@ -95,7 +95,7 @@ static void stairs_take_the_upper_step(void **state) {
     assert_true(tdm_table_ns(&table, 0, &over) < 13000.0);
     table.stair_from = 1;
     assert_true(tdm_table_ns(&table, 0, &on) == 12800.0);
-    assert_true(tdm_table_ns(&table, 0, &over) == 19200.0);
+    assert_true(tdm_table_ns(&table, 0, &over) == 14400.0);
     table.stair_from = 256;
     tdm_load_t later = load_of(257, 0, 0, 0);
     assert_true(tdm_table_ns(&table, 0, &over) < 13000.0);
