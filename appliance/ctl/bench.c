@@ -32,6 +32,7 @@ typedef struct words {
     char *word[WORD_MAX]; /* for replay */
     uint32_t word_cnt;
     json_t *promise; /* those of them that every window of a file shares */
+    json_t *under;   /* what a window says it ran under, beside the build */
 } words_t;
 
 static int cells_read(const char *text, words_t *w) {
@@ -77,6 +78,15 @@ static int is_asked(const words_t *w, const tdm_cell_t *cell, double rate) {
     return 0;
 }
 
+/* note_read takes KEY=VALUE. */
+static int note_read(const char *text, words_t *w) {
+    char key[32];
+    size_t sz = strcspn(text, "=");
+    if (sz == 0 || sz >= sizeof key || !text[sz]) return 0;
+    (void)snprintf(key, sizeof key, "%.*s", (int)sz, text);
+    return json_object_set_new(w->under, key, json_string(text + sz + 1)) == 0;
+}
+
 /* own takes argv[i] and its value where they are the bench's: 1, 0 where
    not, -1 where the value is wrong. */
 static int own(words_t *w, const char *a, const char *value) {
@@ -89,6 +99,7 @@ static int own(words_t *w, const char *a, const char *value) {
     } text[] = {{"--out", &w->out}, {"--planned", &w->planned}, {"--only", &w->only}};
     if (strcmp(a, "--cells") == 0) return value && cells_read(value, w) ? 1 : -1;
     if (strcmp(a, "--rates") == 0) return value && rates_read(value, w) ? 1 : -1;
+    if (strcmp(a, "--note") == 0) return value && note_read(value, w) ? 1 : -1;
     for (size_t i = 0; i < TDM_COUNT_OF(number); i++)
         if (strcmp(a, number[i].name) == 0)
             return value && tdm_ctl_number_read(&number[i], value) ? 1 : -1;
@@ -106,6 +117,7 @@ static tdm_status_t words_read(int argc, char **argv, words_t *w, tdm_error_t *e
     int rest_cnt = 0;
     *w = (words_t){.window = 75, .epsilon = 0.01, .first = -1};
     w->promise = json_array();
+    w->under = json_object();
     (void)cells_read("fused/quantile,serial/quantile", w);
     for (int i = 3; i < argc; i++) {
         const char *value = i + 1 < argc ? argv[i + 1] : NULL;
@@ -197,7 +209,9 @@ static tdm_status_t one(words_t *w, long long revision, const tdm_cell_t *cell, 
     json_t *got = st == TDM_OK ? tdm_cell_run(&w->o, cell, &window, err) : NULL;
     if (!got) return TDM_ERR_CLOSED;
     say(got);
+    (void)json_object_set_new(got, "under", json_copy(w->under));
     tdm_bench_add(all, got);
+    tdm_bench_under(all);
     return tdm_bench_save(w->out, all, err);
 }
 
@@ -325,21 +339,23 @@ static int bench_serve(int argc, char **argv) {
     }
     json_decref(all);
     json_decref(w.promise);
+    json_decref(w.under);
     return rc;
 }
 
 /* --- merge ---------------------------------------------------------------------------- */
 
-/* add_file merges a bench, or simulates what a plan says. */
-static tdm_status_t add_file(const char *path, json_t **all, tdm_error_t *err) {
+/* add_file merges a bench; of another build than the first, the cells in keep. */
+static tdm_status_t add_file(const char *path, const char *keep, json_t **all, tdm_error_t *err) {
     json_t *from = NULL;
     uint32_t came = 0;
     tdm_status_t st = tdm_bench_load(path, &from, err);
     if (st != TDM_OK) return st;
     if (*all) {
-        st = tdm_bench_merge(*all, from, &came, err);
+        st = tdm_bench_merge(*all, from, keep, &came, err);
     } else {
         *all = json_incref(from);
+        tdm_bench_under(*all);
         came = (uint32_t)json_array_size(json_object_get(from, "cells"));
     }
     if (st == TDM_OK) printf("%s: %u windows\n", path, came);
@@ -357,20 +373,21 @@ static json_t *of_plan(const json_t *plan) {
 }
 
 static int bench_merge(int argc, char **argv) {
-    const char *out = NULL, *plan_path = NULL, *wrong = NULL;
+    const char *out = NULL, *plan_path = NULL, *keep = NULL, *wrong = NULL;
     json_t *all = NULL, *plan = NULL;
     tdm_error_t err = {0};
     tdm_status_t st = TDM_OK;
     for (int i = 3; i < argc && st == TDM_OK && !wrong; i++) {
         const char **value = strcmp(argv[i], "--out") == 0    ? &out
                              : strcmp(argv[i], "--plan") == 0 ? &plan_path
+                             : strcmp(argv[i], "--keep") == 0 ? &keep
                                                               : NULL;
         if (value && i + 1 < argc)
             *value = argv[++i];
         else if (argv[i][0] == '-')
             wrong = argv[i];
         else
-            st = add_file(argv[i], &all, &err);
+            st = add_file(argv[i], keep, &all, &err);
     }
     if (st == TDM_OK && !wrong && plan_path && !(plan = planned_load(plan_path, &err)))
         st = TDM_ERR_CORRUPT;

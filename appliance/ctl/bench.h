@@ -8,8 +8,8 @@
      tandemctl bench serve --out BASE --trace FILE|NAME --rates R[@WARM],R,...
                            [--cells PATH/POLICY,...] [--window S] [--warm N]
                            [--planned FILE] [--only PATH/POLICY[@RATE],...]
-                           [--seconds N] [options of replay]
-     tandemctl bench merge --out BASE [--plan FILE] FILE...
+                           [--seconds N] [--note KEY=VALUE ..] [options of replay]
+     tandemctl bench merge --out BASE [--plan FILE] [--keep PATH/POLICY,...] FILE...
 
      --cells     fused, streams or serial / quantile, margin or static:N
                                           fused/quantile,serial/quantile
@@ -21,6 +21,7 @@
      --seconds   no window begins that would end later; the rest is left
      --first     seconds of a window before all others, which touches memory
                  and is not kept; 0: none        an eighth of --window
+     --note      what each window then says it ran under, beside the build
 
    For each cell the live keys sched.route, sched.policy and, for static:N,
    sched.prefill_tokens are applied; each rate is a tandemctl replay with
@@ -32,8 +33,10 @@
    lacks: rates in the order in which they are named, at each all cells.  A
    file of another build, model, trace or promise is refused (bench_file.h).
 
-   merge puts sittings of one build together, as from two GPUs of a host; a
-   plan fills cells that nobody measured, and each of them says so.
+   merge puts sittings of one build together, as from two GPUs of a host; of a
+   file of another build than the first it takes the cells of --keep, named
+   before it, which what changed between them must not touch: each window says
+   its build.  A plan fills cells that nobody measured, and each of them says so.
 
    A rate is kept where no request is refused or lost, at most epsilon of all
    gaps are over --gap-ms, the first token of nine in ten comes within

@@ -35,18 +35,27 @@ tdm_status_t tdm_bench_load(const char *path, json_t **all, tdm_error_t *err) {
     return tdm_error_set(err, TDM_ERR_CORRUPT, "%s: %s", path, je.text);
 }
 
-tdm_status_t tdm_bench_is_like(const json_t *a, const json_t *b, tdm_error_t *err) {
-    static const char *const fact[] = {"build", "model", "backend"};
+static int is_fact_like(const json_t *a, const json_t *b, const char *fact, tdm_error_t *err) {
+    const char *x = text(json_object_get(a, "appliance"), fact);
+    const char *y = text(json_object_get(b, "appliance"), fact);
+    if (strcmp(x, y) == 0) return 1;
+    (void)tdm_error_set(err, TDM_ERR_INVAL, "another %s: %s, not %s", fact, y, x);
+    return 0;
+}
+
+/* is_work_like says whether two benches measured the same, by whatever build. */
+static tdm_status_t is_work_like(const json_t *a, const json_t *b, tdm_error_t *err) {
     static const char *const key[] = {"trace", "trace_sum", "window_s", "epsilon", "words"};
-    const json_t *x = json_object_get(a, "appliance"), *y = json_object_get(b, "appliance");
-    for (size_t i = 0; i < TDM_COUNT_OF(fact); i++)
-        if (strcmp(text(x, fact[i]), text(y, fact[i])) != 0)
-            return tdm_error_set(err, TDM_ERR_INVAL, "another %s: %s, not %s", fact[i],
-                                 text(y, fact[i]), text(x, fact[i]));
+    if (!is_fact_like(a, b, "model", err) || !is_fact_like(a, b, "backend", err))
+        return TDM_ERR_INVAL;
     for (size_t i = 0; i < TDM_COUNT_OF(key); i++)
         if (!json_equal(json_object_get(a, key[i]), json_object_get(b, key[i])))
             return tdm_error_set(err, TDM_ERR_INVAL, "another %s", key[i]);
     return TDM_OK;
+}
+
+tdm_status_t tdm_bench_is_like(const json_t *a, const json_t *b, tdm_error_t *err) {
+    return is_fact_like(a, b, "build", err) ? is_work_like(a, b, err) : TDM_ERR_INVAL;
 }
 
 /* --- cells ------------------------------------------------------------------------ */
@@ -92,13 +101,39 @@ void tdm_bench_add(json_t *all, json_t *cell) {
     (void)json_array_append_new(order, json_string(name));
 }
 
-tdm_status_t tdm_bench_merge(json_t *into, const json_t *from, uint32_t *came, tdm_error_t *err) {
+void tdm_bench_under(json_t *all) {
+    const json_t *cells = json_object_get(all, "cells");
+    json_t *build = json_object_get(json_object_get(all, "appliance"), "build");
+    for (size_t i = 0; build && i < json_array_size(cells); i++) {
+        json_t *c = json_array_get(cells, i), *under = json_object_get(c, "under");
+        if (is_simulated(c)) continue;
+        if (!under) {
+            under = json_object();
+            (void)json_object_set_new(c, "under", under);
+        }
+        if (!json_object_get(under, "build")) (void)json_object_set(under, "build", build);
+    }
+}
+
+/* is_named says whether a list "PATH/POLICY,..." names a window's cell. */
+static int is_named(const char *list, const json_t *cell) {
+    char name[64];
+    int sz = snprintf(name, sizeof name, "%.15s/%.23s", text(cell, "path"), text(cell, "policy"));
+    for (const char *at = list; *at; at += strcspn(at, ","), at += *at == ',')
+        if (strcspn(at, ",") == (size_t)sz && strncmp(at, name, (size_t)sz) == 0) return 1;
+    return 0;
+}
+
+tdm_status_t tdm_bench_merge(json_t *into, json_t *from, const char *keep, uint32_t *came,
+                             tdm_error_t *err) {
     const json_t *cells = json_object_get(from, "cells");
-    tdm_status_t st = tdm_bench_is_like(into, from, err);
+    int is_same = is_fact_like(into, from, "build", err);
+    tdm_status_t st = is_same || keep ? is_work_like(into, from, err) : TDM_ERR_INVAL;
     *came = 0;
+    tdm_bench_under(from);
     for (size_t i = 0; st == TDM_OK && i < json_array_size(cells); i++) {
         json_t *c = json_array_get(cells, i);
-        if (is_simulated(c) ||
+        if (is_simulated(c) || (!is_same && !is_named(keep, c)) ||
             tdm_bench_has(into, text(c, "path"), text(c, "policy"), number(c, "rate", NULL)))
             continue;
         tdm_bench_add(into, json_incref(c));

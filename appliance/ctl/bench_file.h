@@ -11,8 +11,10 @@
       "carries", "errors": bench_report.h}
 
    A window is in it as soon as it is over, so that a sitting which is cut
-   loses the window that ran and no other.  Windows of different builds,
-   models, traces, lengths or promises are never in one file.
+   loses the window that ran and no other.  Windows of different models,
+   traces, lengths or promises are never in one file; those of another build
+   only of cells that a merge was told to keep.  What a window ran under it
+   says itself: "under": {"build", and what bench serve was given by --note}.
 
    A cell that nobody measured may be simulated: it says by which profile
    ("simulated": {"profile", "is_model"}), and gives way to a measured one. */
@@ -29,6 +31,10 @@ TDM_MUST_USE tdm_status_t tdm_bench_load(const char *path, json_t **all, tdm_err
    file; where not, err names what differs. */
 TDM_MUST_USE tdm_status_t tdm_bench_is_like(const json_t *a, const json_t *b, tdm_error_t *err);
 
+/* tdm_bench_under says in each measured window of a bench that does not say so
+   which build it ran under. */
+void tdm_bench_under(json_t *all);
+
 /* tdm_bench_has says whether a window is measured. */
 int tdm_bench_has(const json_t *all, const char *path, const char *policy, double rate);
 
@@ -37,9 +43,10 @@ int tdm_bench_has(const json_t *all, const char *path, const char *policy, doubl
 void tdm_bench_add(json_t *all, json_t *cell);
 
 /* tdm_bench_merge adds the windows of another bench that are not measured
-   here, and gives how many came in. */
-TDM_MUST_USE tdm_status_t tdm_bench_merge(json_t *into, const json_t *from, uint32_t *came,
-                                          tdm_error_t *err);
+   here, and gives how many came in; where it is of another build, those of the
+   cells in keep, "PATH/POLICY,...", alone, and with keep NULL none: an error. */
+TDM_MUST_USE tdm_status_t tdm_bench_merge(json_t *into, json_t *from, const char *keep,
+                                          uint32_t *came, tdm_error_t *err);
 
 /* tdm_bench_simulate adds a cell for every point of a plan that is of one
    appliance and not there. */

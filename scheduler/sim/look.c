@@ -89,6 +89,7 @@ static void add_up(tdm_look_t *l) {
     tdm_sim_result_t *sum = &l->sum;
     for (uint32_t i = 0; i <= TDM_SIM_BIN_CNT; i++) sum->bin[i] += r->bin[i];
     sum->gap_cnt += r->gap_cnt;
+    sum->iteration_cnt += r->iteration_cnt;
     sum->gap_sum_ns += r->gap_sum_ns;
     for (uint32_t i = 0; i < 2; i++) sum->waiting[i] += r->waiting[i];
     sum->busy_ns += r->busy_ns;
@@ -187,6 +188,10 @@ static void conclude(tdm_look_t *l) {
     shares(l->ttft, l->served, p->ttft_ns);
     p->ttft_p90_ns = at_share(l->ttft, l->served, 0.9);
     shares(l->e2e, l->ended, p->e2e_ns);
+    p->iterations = r->iteration_cnt;
+    p->hybrid = r->both_cnt;
+    p->busy_ns = r->busy_ns;
+    p->attention_ns = r->attention_ns;
     p->fused_share = over((double)r->fused_cnt, (double)r->both_cnt);
     for (uint32_t i = 0; i < TDM_REASON_CNT; i++)
         p->lost_share[i] = over(r->lost_ns[i], r->busy_ns);

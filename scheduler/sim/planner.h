@@ -93,10 +93,12 @@ typedef struct tdm_planner_point {
     double ttft_ns[3]; /* p50, p99, p99.9 */
     double ttft_p90_ns;
     double e2e_ns[3];
-    double fused_share;       /* of iterations with both kinds */
-    double attention_share;   /* of the time that iterations took */
-    double serial_share;      /* and of what they would take in series: a */
-    double attention_speedup; /* of attention as it ran over series: s */
+    uint64_t iterations, hybrid;  /* and those of them with both kinds */
+    double busy_ns, attention_ns; /* that they took, without noise, and attention of it */
+    double fused_share;           /* of iterations with both kinds */
+    double attention_share;       /* of the time that iterations took */
+    double serial_share;          /* and of what they would take in series: a */
+    double attention_speedup;     /* of attention as it ran over series: s */
     uint64_t fallback[TDM_REASON_CNT];
     double lost_share[TDM_REASON_CNT]; /* of busy time, that fusing would have saved there */
 } tdm_planner_point_t;

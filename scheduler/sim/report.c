@@ -126,6 +126,9 @@ static void put_point(FILE *f, const tdm_planner_point_t *p) {
     fprintf(f, ", \"ttft_ms\": {\"p50\": %.1f, \"p90\": %.1f, \"p99\": %.1f, \"p999\": %.1f}",
             ms(p->ttft_ns[0]), ms(p->ttft_p90_ns), ms(p->ttft_ns[1]), ms(p->ttft_ns[2]));
     put_three(f, "e2e", p->e2e_ns);
+    fprintf(f, ", \"iterations\": %llu, \"hybrid\": %llu, \"busy_s\": %.3f, \"attention_s\": %.3f",
+            (unsigned long long)p->iterations, (unsigned long long)p->hybrid, p->busy_ns / 1e9,
+            p->attention_ns / 1e9);
     fprintf(f,
             ", \"fused_share\": %.4f, \"attention_share\": %.4f, \"serial_share\": %.4f, "
             "\"attention_speedup\": %.4f, \"bound\": %.4f, \"fallbacks\": {",

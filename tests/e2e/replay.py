@@ -232,10 +232,19 @@ def a_bench_of_several_sittings():
         with open(two + ".json", encoding="utf-8") as g:
             other = json.load(g)
         other["appliance"]["build"] = "0123456789abcdef"
+        for c in other["cells"]:
+            del c["under"]  # as of a file from before windows said so
         with open(two + ".json", "w", encoding="utf-8") as g:
             json.dump(other, g)
         r = a.ctl("bench", "merge", "--out", both, one + ".json", two + ".json", check=False)
         assert r.returncode == 1 and "another build" in r.stderr, r
+        kept = os.path.join(a.dir.name, "kept")
+        a.ctl(*words, "--out", kept, "--only", "fused/quantile@30", "--note", "card=7", timeout=60)
+        a.ctl("bench", "merge", "--out", kept, "--keep", "serial/quantile", kept + ".json", two + ".json")
+        with open(kept + ".json", encoding="utf-8") as g:
+            under = {c["path"]: c["under"] for c in json.load(g)["cells"]}
+        assert under["fused"]["card"] == "7" and under["serial"] == {"build": "0123456789abcdef"}, under
+        assert under["fused"]["build"] not in ("", "0123456789abcdef"), under
         r = a.ctl(*words, "--out", two, check=False)
         assert r.returncode == 1 and "another build" in r.stderr, r
 

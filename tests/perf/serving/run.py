@@ -7,17 +7,20 @@
       every cell by the production scheduler in simulated time, on the profile
       that model.py makes or on a measured one: OUT/MODEL_TRACE_GAP.{json,html}
       and OUT/table.md
-  run.py plan BIN OUT TRACES --profile FILE [--seen MERGED]
+  run.py plan BIN OUT TRACES --profile FILE [--seen MERGED --keep CELL,..]
       what is worth measuring on that machine: OUT/sitting.json (sitting.py);
-      half a minute
-  run.py sit BIN OUT TRACES PLAN --seconds N [--lane N] [--door http1|h3] [--set K=V ..]
+      a minute and a half, or, at the rates of an earlier sitting, seconds: of
+      what it measured the named cells stay valid and are not measured again
+  run.py sit BIN OUT TRACES PLAN --seconds N [--lanes N --lane K] [--also DIR ..]
+             [--door http1|h3] [--set K=V ..] [--note K=V ..]
       measures it, window by window, with one appliance; ends in time, may be
-      cut at any moment, goes on with what OUT lacks when called again
-  run.py merge BIN OUT SITTING..
-      several OUT of one build in one
-  run.py report BIN OUT TRACES PLAN PROFILE MERGED [--ledger] [--page FILE]
+      cut at any moment, goes on with what OUT and every DIR lack
+  run.py merge BIN OUT SITTING.. [--keep CELL,..]
+      several OUT in one; of another build than the first's, these cells alone
+  run.py report BIN OUT TRACES PLAN PROFILE MERGED [--was FILE ..] [--ledger] [--page FILE]
       the plan beside what was measured, with its error, and the other cells
-      simulated (report.py)
+      simulated (report.py); windows that ran under another profile, in FILE,
+      are planned by that
 
   run.py self
       shows how rates are chosen, and what is no figure
@@ -138,15 +141,19 @@ def main():
     s.add_argument("--profile", required=True)
     s.add_argument("--kv-pages", type=int, default=13000)
     s.add_argument("--window", type=int, default=75)
-    s.add_argument("--only", default=",".join(sitting.TRACES))
-    s.add_argument("--gaps", default="60")
-    s.add_argument("--seen", help="a folder of bench files of an earlier sitting: where to look first")
+    s.add_argument("--only", default="arxiv_sample_60,azure_code_60,mooncake_60,arxiv_long_60,arxiv_sample_30")
+    s.add_argument("--seen", help="a folder of bench files of earlier sittings, and the last plan")
+    s.add_argument("--keep", help="the cells of it that no change since has touched")
     s.add_argument("--word", action="append", default=[], help="one more word for tandemctl plan, and for replay")
     s = sub.add_parser("sit")
     for word in ("bin", "out", "traces", "plan"):
         s.add_argument(word)
     s.add_argument("--seconds", type=float, required=True)
+    s.add_argument("--lanes", type=int, choices=[1, 2, 4], default=1)
     s.add_argument("--lane", type=int, default=0)
+    s.add_argument("--skip", type=int, default=0, help="so many steps of the lane")
+    s.add_argument("--also", action="append", default=[], help="an OUT of earlier, or of another lane, that is not repeated")
+    s.add_argument("--note", action="append", default=[], help="what every window says it ran under")
     s.add_argument("--window", type=int, default=0, help="seconds; 0: as planned")
     s.add_argument("--start", type=float, default=15, help="seconds that an appliance takes to start and end")
     s.add_argument("--door", choices=["http1", "h3"], default="http1")
@@ -158,11 +165,13 @@ def main():
     s.add_argument("bin")
     s.add_argument("out")
     s.add_argument("sitting", nargs="+")
+    s.add_argument("--keep")
     s = sub.add_parser("report")
     for word in ("bin", "out", "traces", "plan", "profile", "merged"):
         s.add_argument(word)
     s.add_argument("--ledger", action="store_true")
     s.add_argument("--page", help="a page of Markdown: what follows its line <!-- generated -->")
+    s.add_argument("--was", action="append", default=[], help="a profile of earlier windows")
     s.add_argument("--made", help="JSON: device, commit and command, for the ledger")
     args = p.parse_args()
     if args.what == "self":

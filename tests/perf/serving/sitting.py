@@ -3,22 +3,25 @@
 
 A plan (sitting.json):
 
-  {"profile", "is_model", "kv_pages", "window_s", "entries": {
+  {"profile", "profile_sum", "is_model", "kv_pages", "window_s", "entries": {
      NAME: {"trace", "gap_ms", "rates": [[requests a second, warm decodes], ..],
             "cells": [PATH/POLICY, ..], "steps": of the simulator: {cell: [kept at each rate, ..]}}},
-   "lanes": [[[NAME, cell, where], ..], ..]}
+   "seen": {NAME: {cell: [[rate, kept], ..]}}: what earlier sittings measured and is not measured again,
+   "lanes": {"1", "2", "4": [[[NAME, cell, where], ..], ..]}}
 
-where is the number of a rate; "guess": the highest at which the simulator keeps
-the promise, moved by what fused/quantile has shown of it; "next": the one that narrows a cell's capacity
-down, by what is measured so far (none, where the highest rate that is kept and
-the lowest that is not are neighbours), "kept": that too, until one is kept, or
-"as CELL": the highest rate at which
-CELL kept the promise, or the lowest that it was measured at; "rest": what else
-has not been measured, near the guesses first.  A lane is one appliance on one GPU; a comparison stands
-in one lane, as GPUs differ.  All cells of an entry get the same arrivals and
-the same warm start at one rate."""
+where is a rate; "guess": the highest at which the simulator keeps the promise,
+moved by what was seen of its like; "next": the one that
+narrows a cell's capacity down, by what is measured so far (none, where the
+highest rate that is kept and the lowest that is not are neighbours); "as CELL":
+the highest rate at which CELL kept the promise, or the lowest that it was
+measured at; "rest": what else has not been measured, near the guess first.
+Lanes are listed by their number, each in the order of worth, so that wherever a
+sitting ends what matters most is there.  A lane is one appliance on one GPU; a
+comparison stands in one lane, as GPUs differ.  All cells of an entry get the
+same arrivals and the same warm start at one rate."""
 import datetime
 import glob
+import hashlib
 import json
 import os
 import subprocess
@@ -37,7 +40,7 @@ STRETCH = {"azure_code": (1740, 2100)}
 SPREAD = {"mooncake": ["--spread"]}  # its arrivals are filed in steps of 3 s
 FIXED = ["static:512", "static:1024", "static:1536", "static:2048"]
 TTFT_MS = 5000
-REST_S = 3  # between two windows: configuration, warm start, what is cancelled
+REST_S = 8  # between two windows: configuration, warm start, what is cancelled
 SHARES = [0.5, *(x / 40 for x in range(28, 43))]  # of fused/quantile's capacity: 0.70 to 1.05 by 0.025
 COARSE = [x / 20 for x in range(12, 26)]
 
@@ -107,28 +110,57 @@ def decodes_at(points, rate):
     return points[-1]["decodes"]
 
 
-def entry_of(bin_dir, traces, profile, pages, trace, gap, window_s, words):
+def rates_of(found, capacity, shares):
+    """Rates at shares of a capacity, each with the decodes that run then."""
+    knee = next(c for c in found["curves"] if (c["route"], c["policy"] or "quantile") == ("fused", "quantile"))
+    return [[round(x * capacity, 3), max(1, min(200, round(decodes_at(knee["points"], x * capacity))))] for x in shares]
+
+
+def around_edge(steps):
+    """Shares by 0.025 around the last of COARSE that is kept, with the half."""
+    return sorted({0.5, *(round(COARSE[max(0, highest(steps))] + x / 40, 3) for x in range(-8, 7))})
+
+
+def entry_of(args, trace, gap):
     """An entry, and which fixed chunks of serial carry most, by the simulator."""
-    found = plan(bin_dir, traces, profile, pages, trace, gap, "--requests", 1200 if trace in STRETCH else 400, "--policies",
-                 ",".join(["quantile", *FIXED]), *words)
+    found = plan(args.bin, args.traces, args.profile, args.kv_pages, trace, gap, "--requests",
+                 1200 if trace in STRETCH else 400, "--policies", ",".join(["quantile", *FIXED]), *args.word)
     best = {(c["route"], c["policy"]): c["best"] for c in found["curves"]}
     fixed = sorted(FIXED, key=lambda p: -best["serial", p])
-    knee = next(c for c in found["curves"] if (c["route"], c["policy"]) == ("fused", "quantile"))
-    assert knee["best"] > 0, f"{trace}: no rate keeps {gap} ms"
-
-    def rates_of(shares):
-        return [[round(x * knee["best"], 3), max(1, min(200, round(decodes_at(knee["points"], x * knee["best"]))))]
-                for x in shares]
-    entry = {"trace": trace, "gap_ms": gap, "capacity": knee["best"], "fixed": fixed[:2], "rates": rates_of(COARSE),
+    most = best["fused", "quantile"]
+    assert most > 0, f"{trace}: no rate keeps {gap} ms"
+    entry = {"trace": trace, "gap_ms": gap, "capacity": most, "fixed": fixed[:2],
+             "rates": rates_of(found, most, COARSE if trace == "arxiv_sample" else SHARES),
              "cells": ["fused/quantile", "serial/quantile", f"serial/{fixed[0]}", "streams/quantile",
                        f"fused/{fixed[0]}", f"serial/{fixed[1]}"]}
-    shares = SHARES
     if trace == "arxiv_sample":  # whose knees are looked for: by windows they are lower than by a day
-        there = kept(windows(bin_dir, traces, profile, entry, pages, window_s, ["quantile"], *words))["fused/quantile"]
-        shares = sorted({0.5, *(round(COARSE[max(0, highest(there))] + x / 40, 3) for x in range(-10, 5))})
-    entry["rates"] = rates_of(shares)
-    entry["steps"] = kept(windows(bin_dir, traces, profile, entry, pages, window_s, ["quantile", *fixed[:2]], *words))
+        entry["rates"] = rates_of(found, most, around_edge(stepped(args, entry, ["quantile"])["fused/quantile"]))
     return entry
+
+
+def entry_again(args, entry, is_measured):
+    """An earlier sitting's, at its rates, so that what it measured is gone on with; where it measured nothing and knees
+    are looked for, at rates around the edge that this profile has."""
+    if is_measured or entry["trace"] != "arxiv_sample":
+        return entry
+    found = plan(args.bin, args.traces, args.profile, args.kv_pages, entry["trace"], entry["gap_ms"], "--requests", 400,
+                 "--rates", ",".join(f"{x * entry['capacity']:.4f}" for x in COARSE), "--policies", "quantile", *args.word)
+    entry["rates"] = rates_of(found, entry["capacity"], COARSE)
+    steps = stepped(args, entry, ["quantile"])["fused/quantile"]
+    return {**entry, "rates": rates_of(found, entry["capacity"], around_edge(steps))}
+
+
+def by_windows(entry):
+    """An entry whose first fixed chunk is the one of both that windows carry further."""
+    a, b = entry["fixed"]
+    if guess(entry, f"serial/{a}") >= guess(entry, f"serial/{b}"):
+        return entry
+    cells = ["fused/quantile", "serial/quantile", f"serial/{b}", "streams/quantile", f"fused/{b}", f"serial/{a}"]
+    return {**entry, "fixed": [b, a], "cells": cells}
+
+
+def stepped(args, entry, policies):
+    return kept(windows(args.bin, args.traces, args.profile, entry, args.kv_pages, args.window, policies, *args.word))
 
 
 def measured(folder, name, cell):
@@ -144,106 +176,139 @@ def guess(entry, cell):
     return max(0, highest(entry["steps"][cell]))
 
 
-def believed(states, rates, cells):
-    """The simulator's word on a cell's rates, where cells were measured: what was kept is, with the next rate, to
-    be kept again, what was missed is missed."""
-    good = max((c["rate"] for c in cells if c["kept"]), default=0)
-    bad = min((c["rate"] for c in cells if not c["kept"]), default=None)
-    if bad is None:
-        good = next((r for r, _ in rates if r > 1.001 * good), good) if good else 0
-    return [k if r > 1.001 * good and (bad is None or r < 0.999 * bad) else bad is None or r < 0.999 * bad
-            for k, (r, _) in zip(states, rates)]
-
-
 def rate_at(entry, share):
-    """The number of the rate at a share of what fused/quantile is to carry, which by windows may be less than by a
-    day: a window can end in the midst of a burst."""
-    most = min(entry["capacity"], entry["rates"][guess(entry, "fused/quantile")][0])
-    return min(range(len(entry["rates"])), key=lambda i: abs(entry["rates"][i][0] - share * most))
+    """The rate at a share of what fused/quantile is to carry, which by windows may be less than by a day: a window can
+    end in the midst of a burst.  Where none is within 3 % it comes in, and the highest goes."""
+    rates = entry["rates"]
+    want = share * min(entry["capacity"], rates[guess(entry, "fused/quantile")][0])
+    at = min(range(len(rates)), key=lambda i: abs(rates[i][0] - want))
+    if abs(rates[at][0] - want) < 0.03 * want or not rates[0][0] < want:
+        return rates[at][0]
+    i = next(i for i, (r, _) in enumerate(rates) if r > want)
+    t = (want - rates[i - 1][0]) / (rates[i][0] - rates[i - 1][0])
+    rates.insert(i, [round(want, 3), round(rates[i - 1][1] + t * (rates[i][1] - rates[i - 1][1]))])
+    rates.pop()
+    for steps in entry["steps"].values():  # between two that are kept it is; nobody looks for a knee there
+        steps.insert(i, steps[i])
+        steps.pop()
+    return rates[i][0]
 
 
-def lanes_of(entries, gap):
-    """One lane narrows the capacities on arxiv_sample down; the other has the other traces, below their knees."""
-    first, second = [], []  # of [entry, cell, where]
-    name = f"arxiv_sample_{gap}"
-    e = entries[name]
-    fused, serial, fixed, streams, fused_fixed, fixed2 = e["cells"]
-    # One ratio is closed before the next is begun: with rates that are kept alone it says nothing.
-    first += [[name, fused, "guess"], [name, fused, "kept"]]
-    for base in (serial, fixed):
-        first += [[name, base, "guess"], [name, fused, "next"], *([[name, base, "next"]] * 4), [name, fused, f"as {base}"],
-                  [name, fused, "next"]]
-    for part in (0.95, 0.7):
-        for key, o in entries.items():
-            if key == name or o["gap_ms"] != gap:
-                continue
-            at = rate_at(o, part)
-            second += [[key, o["cells"][0], at], [key, o["cells"][2], at]]
-        if part == 0.95:
-            second += [[name, streams, "guess"], [name, fused, "guess"]]
-    second += [[name, fused_fixed, "guess"], [name, fixed2, "guess"]]
-    low = [[name, fused, rate_at(e, x)] for x in (0.85, 0.7, 0.5)]
-    again = [[name, c, "next"] for _ in range(3) for c in (fused, serial, fixed)]
-    rest = [[name, c, "rest"] for c in e["cells"] for _ in SHARES]
-    return [first + low + again + rest,
-            second + [[name, c, "next"] for c in (streams, fused_fixed, fixed2)] + rest]
+def knees(name, cells, first):
+    """Steps that close the capacities of some cells, one after the other, twice as far where that was not enough."""
+    begin = [[name, c, "guess"] for c in cells] if first else []
+    return begin + [[name, c, "next"] for cnt in (3, 4) for c in cells for _ in range(cnt)]
+
+
+def below(name, entry, cells, shares):
+    """A way to serve beside another at shares of what is carried."""
+    return [[name, entry["cells"][c], rate_at(entry, x)] for x in shares for c in cells]
+
+
+def lanes_of(entries):
+    """Who measures what, for 1, 2 and 4 lanes: the lists of this file's head."""
+    a, b = "arxiv_sample_60", "arxiv_sample_30"
+    parts = {"knees": [], "low": [], "ways": [], "same": [], "short": [], "traces": [], "series": []}
+    if a in entries:
+        fused, serial, fixed, streams, fused_fixed, fixed2 = entries[a]["cells"]
+        parts["knees"] = [*knees(a, [fused, serial, fixed], False), [a, fused, f"as {fixed}"], [a, fused, f"as {serial}"]]
+        parts["low"] = below(a, entries[a], [0], (0.85, 0.7, 0.5))
+        parts["ways"] = knees(a, [streams], True)[:3] + knees(a, [fused_fixed], True)[:3] + knees(a, [fixed2], True)[:3]
+        parts["ways"] += [[a, c, "next"] for c in (streams, fused_fixed, fixed2) for _ in range(3)]
+        parts["ways"] += below(a, entries[a], [3, 4, 5], (0.7, 0.5))
+        parts["same"] = below(a, entries[a], [1, 2], (0.7, 0.5))
+    if b in entries:
+        fused, serial, fixed = entries[b]["cells"][:3]
+        steps = [s for c in (fused, serial, fixed) for s in knees(b, [c], True)[:3]]
+        parts["short"] = [*steps, *knees(b, [fused, serial, fixed], False), [b, fused, f"as {fixed}"],
+                          [b, fused, f"as {serial}"]]
+    others = [(k, e) for k, e in entries.items() if e["trace"] != "arxiv_sample"]
+    for share in (0.95, 0.7):
+        for name, entry in others:
+            parts["traces"] += below(name, entry, [0, 2], (share,))
+            parts["series"] += below(name, entry, [1], (share,))
+    rest = [[a, c, "rest"] for c in entries[a]["cells"] for _ in SHARES] if a in entries else []
+    one, two = parts["knees"] + parts["low"] + parts["ways"] + parts["same"], parts["short"] + parts["traces"] + parts["series"]
+    return {"1": [one + two + rest],
+            "2": [one + rest, two],
+            "4": [parts["knees"] + parts["low"] + parts["same"] + rest, parts["short"], parts["ways"], parts["traces"] + parts["series"]]}
 
 
 def make(args):
     os.makedirs(args.out, exist_ok=True)
-    entries = {}
-    for gap in map(int, args.gaps.split(",")):
-        for trace in args.only.split(","):
-            entries[f"{trace}_{gap}"] = e = entry_of(args.bin, args.traces, args.profile, args.kv_pages, trace, gap,
-                                                     args.window, args.word)
-            for cell, states in e["steps"].items():
-                seen = measured(args.seen, f"{trace}_{gap}", cell) if args.seen else []
-                e["steps"][cell] = believed(states, e["rates"], seen) if seen else states
-            print(f"{trace}_{gap}: fused/quantile carries {e['capacity']:.3f}/s; of {args.window} s, fused "
-                  f"{e['rates'][guess(e, 'fused/quantile')][0]}, serial {e['rates'][guess(e, 'serial/quantile')][0]}, "
-                  f"serial/{e['fixed'][0]} {e['rates'][guess(e, 'serial/' + e['fixed'][0])][0]}", flush=True)
+    keep = args.keep.split(",") if args.keep else []
+    assert bool(args.seen) == bool(keep), "--seen and --keep: which cells of it stay valid"
+    was = {}
+    if args.seen:
+        with open(os.path.join(args.seen, "sitting.json"), encoding="utf-8") as f:
+            was = json.load(f)["entries"]
+    entries, seen = {}, {}
+    for name in args.only.split(","):
+        trace, gap = name.rsplit("_", 1)
+        have = {c: [[x["rate"], x["kept"]] for x in measured(args.seen, name, c)] for c in keep} if keep else {}
+        seen[name] = {c: rows for c, rows in have.items() if rows}
+        e = entry_again(args, was[name], seen[name]) if name in was else entry_of(args, trace, int(gap))
+        e["steps"] = stepped(args, e, ["quantile", *e["fixed"]])
+        entries[name] = e = e if seen[name] else by_windows(e)
+        print(f"{name}: {e['capacity']:.3f}/s by a day; of {args.window} s the simulator keeps "
+              + ", ".join(f"{c} {e['rates'][guess(e, c)][0]}" for c in e["cells"])
+              + f"; {sum(map(len, seen[name].values()))} windows seen", flush=True)
     one = json.loads(ctl(args.bin, "plan", "--json", "--profile", args.profile, "--trace", "azure_code", "--requests", 2,
                          "--rates", 0.1))
-    lanes = [[], []]
-    for gap in map(int, args.gaps.split(",")):
-        for lane, more in zip(lanes, lanes_of(entries, gap)):
-            lane += more
+    lanes = lanes_of(entries)
     with open(os.path.join(args.out, "sitting.json"), "w", encoding="utf-8") as f:
-        json.dump({"profile": os.path.basename(args.profile), "is_model": one["is_model"], "kv_pages": args.kv_pages,
-                   "window_s": args.window, "words": args.word, "entries": entries, "lanes": lanes}, f, indent=1)
+        json.dump({"profile": os.path.basename(args.profile), "profile_sum": sum_of(args.profile),
+                   "is_model": one["is_model"], "kv_pages": args.kv_pages, "window_s": args.window, "words": args.word,
+                   "entries": entries, "seen": seen, "lanes": lanes}, f)
     return 0
+
+
+def sum_of(path):
+    """Which file it is, in short."""
+    with open(path, "rb") as f:
+        return hashlib.sha256(f.read()).hexdigest()[:16]
 
 
 # --- measuring it -----------------------------------------------------------------------
 
 
-def narrowed(have, cnt, said):
-    """The next number to look at, of cnt, where have says which were kept: on from what was said to be
-    the last by 2, 4, 8, then half-way."""
+def narrowed(have, cnt):
+    """The next number to look at, of cnt, where have says which were kept: upwards one by one, as a rate counts as
+    carried up to the first that is missed; half-way where those two are far apart."""
     bad = min((i for i, k in have.items() if not k), default=None)
     good = max((i for i, k in have.items() if k and (bad is None or i < bad)), default=None)
-    if bad is None:
-        return min(good + 2 ** max(1, sum(i >= said for i in have)), cnt - 1)
     if good is None:
-        return max(bad - 2 ** max(1, sum(i <= said for i in have)), 0)
-    return (good + bad) // 2  # good itself, and so nothing new, where they are neighbours
+        return max(bad - 1, 0)
+    if bad is None or bad - good <= 3:
+        return min(good + 1, cnt - 1)
+    return (good + bad) // 2
 
 
 class Bench:
-    """What OUT holds of the entries."""
+    """What OUT holds of the entries, and what was known before."""
 
-    def __init__(self, out, entries):
-        self.out, self.entries = out, entries
+    def __init__(self, out, sitting, also=()):
+        self.folders, self.entries, self.seen = [out, *also], sitting["entries"], sitting.get("seen", {})
 
     def kept(self, name, cell):
         """{number of the rate: kept} of the windows that are measured."""
-        rates = [r for r, _ in self.entries[name]["rates"]]
-        return {min(range(len(rates)), key=lambda i: abs(rates[i] - c["rate"])): c["kept"]
-                for c in measured(self.out, name, cell)}
+        rows = list(self.seen.get(name, {}).get(cell, []))
+        for folder in self.folders:
+            rows += [[c["rate"], c["kept"]] for c in measured(folder, name, cell)]
+        return {i: k for i, (r, _) in enumerate(self.entries[name]["rates"]) for x, k in rows if abs(x - r) < 1e-3 * r}
 
-    def shift(self, name):
-        """By how many rates the simulator was wrong about fused/quantile, as far as that is known."""
-        have, said = self.kept(name, "fused/quantile"), guess(self.entries[name], "fused/quantile")
+    def shift(self, name, cell):
+        """By how many rates the simulator was wrong about a cell's like, as far as that is known: its path, here or
+        under another promise, or fused."""
+        like, trace = cell.split("/")[0] + "/quantile", self.entries[name]["trace"]
+        twins = [n for n, e in self.entries.items() if e["trace"] == trace and n != name]
+        for n, c in [(name, like), *((n, like) for n in twins), (name, "fused/quantile")]:
+            if self.kept(n, c):
+                return self.shift_of(n, c)
+        return 0
+
+    def shift_of(self, name, cell):
+        have, said = self.kept(name, cell), guess(self.entries[name], cell)
         bad = min((i for i, k in have.items() if not k), default=None)
         good = max((i for i, k in have.items() if k and (bad is None or i < bad)), default=None)
         if good is None:
@@ -253,15 +318,13 @@ class Bench:
     def choose(self, name, cell, where):
         """The number of the rate that a step comes to; None: nothing is left to measure."""
         have, rates = self.kept(name, cell), self.entries[name]["rates"]
-        here = max(0, min(len(rates) - 1, guess(self.entries[name], cell) + self.shift(name)))
-        if isinstance(where, int):
-            at = where
+        here = max(0, min(len(rates) - 1, guess(self.entries[name], cell) + self.shift(name, cell)))
+        if isinstance(where, float):
+            at = min(range(len(rates)), key=lambda i: abs(rates[i][0] - where))
         elif where == "guess":
-            at = here
-        elif where == "next" or (where == "kept" and not any(have.values())):
-            at = narrowed(have, len(rates), guess(self.entries[name], cell)) if have else here
-        elif where == "kept":
-            return None
+            at = -1 if have else here
+        elif where == "next":
+            at = narrowed(have, len(rates)) if have else here
         elif where == "rest":
             at = min((i for i in range(len(rates)) if i not in have), key=lambda i: abs(i - here), default=-1)
         else:
@@ -276,7 +339,7 @@ class Lane:
 
     def __init__(self, args, sitting):
         self.args, self.sitting = args, sitting
-        self.bench = Bench(args.out, sitting["entries"])
+        self.bench = Bench(args.out, sitting, args.also)
         self.end = time.monotonic() + args.seconds
         self.log = open(os.path.join(args.out, "log"), "a", encoding="utf-8")
         self.seen = set()  # paths whose kernels have run
@@ -324,6 +387,8 @@ class Lane:
                  self.first_s(cell), "--cells", ",".join(e["cells"]), "--rates", f"{rate}@{warm}", "--only", f"{cell}@{rate}",
                  "--gap-ms", e["gap_ms"], "--ttft-ms", TTFT_MS, "--requests", 100000, *SPREAD.get(e["trace"], []),
                  *self.words]
+        for note in (f"profile={self.sitting['profile_sum']}", *self.args.note):
+            words += ["--note", note]
         if self.args.door == "h3":
             words += ["--insecure"]
         os.sched_setaffinity(0, self.client)
@@ -382,7 +447,7 @@ class Lane:
             f.write(a.log()[-200000:])
 
     def run(self):
-        steps = [s for s in self.sitting["lanes"][self.args.lane]]
+        steps = list(self.sitting["lanes"][str(self.args.lanes)][self.args.lane][self.args.skip:])
         for _ in range(3):  # lives of an appliance
             self.seen.clear()
             if steps and time.monotonic() + self.args.start + self.args.window + 5 + REST_S < self.end:
@@ -403,36 +468,52 @@ def self_test():
     for knee in range(cnt + 1):  # so many rates are kept
         for said in range(cnt):
             have = {said: said < knee}
-            for _ in range(7):
-                at = narrowed(have, cnt, said)
+            for _ in range(cnt):
+                at = narrowed(have, cnt)
                 if at in have:
                     break
                 have[at] = at < knee
             good, bad = max((i for i in have if have[i]), default=-1), min((i for i in have if not have[i]), default=cnt)
             assert (good, bad) == (knee - 1, knee), (knee, said, have)
-    rates, said = [[1.0 + i, 1] for i in range(6)], [True] * 3 + [False] * 3
-    for cells, want in (([(3.0, True)], 4), ([(4.0, True)], 5), ([(6.0, True)], 6), ([(3.0, False)], 2), ([(1.0, False)], 0),
-                        ([(4.0, True), (5.0, False)], 4), ([(1.0, True), (3.0, False)], 2)):
-        told = believed(said, rates, [{"rate": r, "kept": k} for r, k in cells])
-        assert told == [i < want for i in range(6)], (cells, told)
+    rates, said = [[1.0 + i, 1 + i] for i in range(6)], [True] * 3 + [False] * 3
     burst = {"capacity": 6.0, "rates": rates, "steps": {"fused/quantile": said}}
-    assert rates[rate_at(burst, 1.0)][0] == 3.0, "a rate at which the plan's own windows miss"
-    with tempfile.TemporaryDirectory() as out:
-        entry = {"rates": [[1.0 + i, 1] for i in range(8)],
-                 "steps": {"fused/quantile": [True] * 5 + [False] * 3, "serial/quantile": [True] * 4 + [False] * 4}}
-        bench = Bench(out, {"e_60": entry})
+    assert rate_at(burst, 1.0) == 3.0, "a rate at which the plan's own windows miss"
+    assert rate_at(burst, 0.5) == 1.5 and rates[1:3] == [[1.5, 2], [2.0, 2]] and len(rates) == 6, rates
+    assert said == [True] * 4 + [False] * 2, "the steps go with their rates"
+    with tempfile.TemporaryDirectory() as out, tempfile.TemporaryDirectory() as before:
+        entry = {"trace": "e", "rates": [[1.0 + i, 1] for i in range(8)],
+                 "steps": {"fused/quantile": [True] * 5 + [False] * 3, "serial/quantile": [True] * 4 + [False] * 4,
+                           "serial/static:512": [True] * 8}}
+        sitting = {"entries": {"e_60": entry}, "seen": {"e_60": {"serial/static:512": [[2.0, True], [2.5, False]]}}}
+        bench = Bench(out, sitting, [before])
 
-        def seen(*cells):
-            with open(os.path.join(out, "e_60.json"), "w", encoding="utf-8") as f:
+        def seen(folder, *cells):
+            with open(os.path.join(folder, "e_60.json"), "w", encoding="utf-8") as f:
                 json.dump({"cells": [{"path": p, "policy": "quantile", "rate": 1.0 + i, "kept": k, **more}
                                      for p, i, k, more in cells]}, f)
         assert bench.choose("e_60", "fused/quantile", "guess") == 4
-        seen(("fused", 4, False, {}), ("fused", 2, True, {}), ("fused", 3, True, {"simulated": {}}))
-        assert bench.choose("e_60", "fused/quantile", 4) is None and bench.choose("e_60", "fused/quantile", "kept") is None
+        assert bench.choose("e_60", "serial/static:512", "next") == 2  # by what was seen, not by what is simulated
+        assert bench.choose("e_60", "serial/static:512", "guess") is None and bench.choose("e_60", "serial/static:512", 2.0) is None
+        seen(out, ("fused", 4, False, {}), ("fused", 2, True, {}), ("fused", 3, True, {"simulated": {}}))
+        assert bench.choose("e_60", "fused/quantile", 5.0) is None
         assert bench.choose("e_60", "fused/quantile", "next") == 3
-        assert bench.choose("e_60", "serial/quantile", "guess") == 2  # fused carries one less than was said
+        assert bench.choose("e_60", "serial/quantile", "guess") == 2  # as fused carries one less than was said
         assert bench.choose("e_60", "serial/quantile", "as fused/quantile") == 2
         assert bench.choose("e_60", "serial/quantile", "as streams/quantile") is None
+        seen(before, ("fused", 3, True, {}))  # by another lane, earlier
+        assert bench.choose("e_60", "fused/quantile", "next") is None
+        sitting["entries"]["e_30"] = entry
+        seen(before, ("fused", 3, True, {}), ("serial", 5, True, {}))
+        assert bench.choose("e_30", "serial/quantile", "guess") == 5  # its own path's, under the other promise
+        assert bench.choose("e_30", "serial/static:512", "guess") == 7 and bench.choose("e_30", "fused/quantile", "guess") == 3
+    entries = {n: {"trace": n.rsplit("_", 1)[0], "capacity": 3.0, "rates": [[1.0 + i / 4, 1] for i in range(16)],
+                   "cells": [f"{n}{i}" for i in range(6)], "steps": {"fused/quantile": [True] * 9 + [False] * 7}}
+               for n in ("arxiv_sample_60", "azure_code_60", "arxiv_sample_30")}
+    lanes = lanes_of(entries)
+    for cnt, lists in lanes.items():
+        assert len(lists) == int(cnt) and all(lists), cnt
+        assert {(n, c) for x in lists for n, c, _ in x} == {(n, c) for x in lanes["1"] for n, c, _ in x}, cnt
+        assert sum(any(n == "arxiv_sample_30" for n, _, _ in x) for x in lists) == 1, "a comparison stands in one lane"
     print("sitting: capacities are narrowed down")
     return 0
 
@@ -448,7 +529,8 @@ def sit(args):
 def merge(args):
     os.makedirs(args.out, exist_ok=True)
     names = sorted({os.path.basename(f) for d in args.sitting for f in glob.glob(os.path.join(d, "*_*.json"))})
+    keep = ["--keep", args.keep] if args.keep else []
     for name in names:
         files = [f for f in (os.path.join(d, name) for d in args.sitting) if os.path.exists(f)]
-        sys.stdout.write(ctl(args.bin, "bench", "merge", "--out", os.path.join(args.out, name[:-5]), *files))
+        sys.stdout.write(ctl(args.bin, "bench", "merge", "--out", os.path.join(args.out, name[:-5]), *keep, *files))
     return 0

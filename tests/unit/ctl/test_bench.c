@@ -184,6 +184,45 @@ static void what_nobody_measured_is_simulated_and_says_so(void **state) {
     json_decref(plan);
 }
 
+static json_t *build_of(const char *build) {
+    return json_pack("{s:{s:s}, s:s, s:s, s:f, s:f, s:[], s:[], s:[]}", "appliance", "build", build,
+                     "trace", "t", "trace_sum", "0", "window_s", 75.0, "epsilon", 0.01, "words",
+                     "order", "cells");
+}
+
+/* Two builds: a window of the other comes in where its cell was named whole, says
+   whose it is, and what differs in the work is refused whatever was named. */
+static void another_builds_windows_come_in_by_name_alone(void **state) {
+    (void)state;
+    tdm_error_t err = {0};
+    uint32_t came = 9;
+    json_t *new = build_of("new"), *old = build_of("old");
+    json_t *were = json_object_get(old, "cells");
+    (void)json_array_append_new(json_object_get(new, "cells"),
+                                window("fused", "quantile", 1, 1, 4));
+    for (int i = 1; i <= 2; i++)
+        (void)json_array_append_new(were, window("fused", "quantile", i, 1, 4));
+    (void)json_array_append_new(were, window("streams", "quantile", 2, 1, 4));
+    (void)json_array_append_new(were, window("serial", "static:1024", 2, 1, 4));
+    assert_int_not_equal(tdm_bench_merge(new, old, NULL, &came, &err), TDM_OK);
+    assert_non_null(strstr(err.text, "another build: old, not new"));
+    tdm_bench_under(new);
+    assert_int_equal(tdm_bench_merge(new, old, "fused/quantile,serial/static:10", &came, &err),
+                     TDM_OK);
+    assert_int_equal(came, 1);
+    const json_t *cells = json_object_get(new, "cells");
+    assert_int_equal(json_array_size(cells), 2);
+    for (size_t i = 0; i < 2; i++)
+        assert_string_equal(json_string_value(json_object_get(
+                                json_object_get(json_array_get(cells, i), "under"), "build")),
+                            i == 0 ? "new" : "old");
+    (void)json_object_set_new(old, "window_s", json_real(60.0));
+    assert_int_not_equal(tdm_bench_merge(new, old, "streams/quantile", &came, &err), TDM_OK);
+    assert_int_equal(json_array_size(cells), 2);
+    json_decref(new);
+    json_decref(old);
+}
+
 static void cells_are_read_whole_or_not_at_all(void **state) {
     (void)state;
     tdm_cell_t c;
@@ -206,6 +245,7 @@ int main(void) {
         cmocka_unit_test(the_plan_stands_beside_what_was_seen),
         cmocka_unit_test(the_page_escapes_and_stands_alone),
         cmocka_unit_test(what_nobody_measured_is_simulated_and_says_so),
+        cmocka_unit_test(another_builds_windows_come_in_by_name_alone),
         cmocka_unit_test(cells_are_read_whole_or_not_at_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
