@@ -269,6 +269,28 @@ def error_table(bench, runs):
     yield ""
 
 
+def kinds_table(name, lines):
+    """Windows by their iterations, where the sitting counted them."""
+    rows = [x for x in lines if x["name"] == name and x["kinds"]]
+    if not rows:
+        return
+    yield ("By iterations of the flight recorder: a mean of each, what of it is not attention told by the profile / seen, and the SM clock as "
+           "measured inside attention:")
+    yield ""
+    yield "| cell | requests/s | kind | iterations | ms | attention, ms | the rest, ms | SM MHz |"
+    yield "|---|--:|---|--:|--:|--:|--:|--:|"
+    for x in sorted(rows, key=lambda x: (x["cell"], x["rate"])):
+        for kind in ("both", "decodes", "prefill"):
+            k = x["kinds"].get(kind)
+            if not k:
+                continue
+            rest, told = (1e3 * v / k["cnt"] for v in (k["s"] - k["attention_s"], k["rest_told_s"]))
+            yield (f"| {x['cell']} | {x['rate']:.3f} | {kind} | {k['cnt']} | {1e3 * k['s'] / k['cnt']:.1f} | "
+                   f"{1e3 * k['attention_s'] / k['cnt']:.1f} | {told:.1f} / {rest:.1f}, {100 * (told / rest - 1):+.1f} % | "
+                   f"{k['clock_mhz']:.0f} |")
+    yield ""
+
+
 def page_of(bench, entry, told, runs):
     found = compared(bench, entry)
     fused, serial, fixed = entry["cells"][:3]
@@ -390,9 +412,13 @@ def write(args):
             sys.stdout.write(sitting.ctl(args.bin, "bench", "merge", "--out", base, "--plan", plan, path))
             benches[name] = load(base + ".json"), told
     runs = runs_of(b for b, _ in benches.values())
-    lines = list(runs_table(runs))
+    lines, counted, path = list(runs_table(runs)), [], os.path.join(args.merged, "iterations.jsonl")
+    if os.path.exists(path):
+        with open(path, encoding="utf-8") as f:
+            counted = [json.loads(x) for x in f]
     for name, (bench, told) in benches.items():
         lines += page_of(bench, plan_file["entries"][name], told, runs)
+        lines += kinds_table(name, counted)
     text = "\n".join(lines)
     if args.page:
         with open(args.page, encoding="utf-8") as f:

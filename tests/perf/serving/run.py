@@ -41,6 +41,7 @@ sys.path.insert(0, os.path.join(ROOT, "tests", "e2e"))
 sys.path.append(os.path.dirname(HERE))  # in a bundle
 sys.path.insert(0, HERE)
 sys.path.append(os.path.join(ROOT, "tests", "perf"))
+import iterations  # noqa: E402
 import model  # noqa: E402
 import report  # noqa: E402
 import sitting  # noqa: E402
@@ -175,7 +176,7 @@ def main():
     s.add_argument("--made", help="JSON: device, commit and command, for the ledger")
     args = p.parse_args()
     if args.what == "self":
-        return sitting.self_test() or report.self_test()
+        return sitting.self_test() or iterations.self_test() or report.self_test()
     return {"simulate": simulate, "plan": sitting.make, "sit": sit, "merge": sitting.merge,
             "report": report.write}[args.what](args)
 

@@ -3,7 +3,7 @@
 
 A plan (sitting.json):
 
-  {"profile", "profile_sum", "is_model", "kv_pages", "window_s", "entries": {
+  {"profile", "profile_sum", "rest": of the profile (iterations.py), "is_model", "kv_pages", "window_s", "entries": {
      NAME: {"trace", "gap_ms", "rates": [[requests a second, warm decodes], ..],
             "cells": [PATH/POLICY, ..], "steps": of the simulator: {cell: [kept at each rate, ..]}}},
    "seen": {NAME: {cell: [[rate, kept], ..]}}: what earlier sittings measured and is not measured again,
@@ -30,6 +30,7 @@ import tarfile
 import tempfile
 import time
 
+import iterations
 from appliance import Appliance
 
 TRACES = {"arxiv_sample": "arxiv_sample.csv", "azure_code": "AzureLLMInferenceTrace_code.csv",
@@ -256,8 +257,11 @@ def make(args):
     one = json.loads(ctl(args.bin, "plan", "--json", "--profile", args.profile, "--trace", "azure_code", "--requests", 2,
                          "--rates", 0.1))
     lanes = lanes_of(entries)
+    with open(args.profile, encoding="utf-8") as f:
+        profile = json.load(f)
+    rest = {k: profile.get(k, 0) for k in ("fixed_ns", "stair_from", "lin")}
     with open(os.path.join(args.out, "sitting.json"), "w", encoding="utf-8") as f:
-        json.dump({"profile": os.path.basename(args.profile), "profile_sum": sum_of(args.profile),
+        json.dump({"profile": os.path.basename(args.profile), "profile_sum": sum_of(args.profile), "rest": rest,
                    "is_model": one["is_model"], "kv_pages": args.kv_pages, "window_s": args.window, "words": args.word,
                    "entries": entries, "seen": seen, "lanes": lanes}, f)
     return 0
@@ -396,9 +400,23 @@ class Lane:
                            text=True, env={**os.environ, "TANDEM_SOCKET": a.settings["control.socket"]},
                            timeout=self.args.window + 120)
         self.seen.add(cell.split("/")[0])
+        if p.returncode == 0:
+            self.count(a, name, cell, rate, time.monotonic() - begin)
         self.say(f"{name} {cell}@{rate} warm {warm}: {time.monotonic() - begin:.1f} s, rc {p.returncode}\n  "
                  + p.stderr.strip().replace("\n", "\n  "))
         return p.returncode == 0
+
+    def count(self, a, name, cell, rate, seconds):
+        """The window by its iterations: a line of iterations.jsonl, and all of them in a file for who wants to look."""
+        try:
+            rows = iterations.window_rows(self.args.bin, a.settings["flight.path"], seconds, self.args.window)
+        except (OSError, ValueError, subprocess.TimeoutExpired) as e:  # the window itself is measured
+            self.say(f"iterations: {e}")
+            return
+        iterations.file(rows, os.path.join(self.args.out, "iterations", f"{name}_{cell.replace('/', '_').replace(':', '-')}_{rate}.csv.gz"))
+        with open(os.path.join(self.args.out, "iterations.jsonl"), "a", encoding="utf-8") as f:
+            f.write(json.dumps({"name": name, "cell": cell, "rate": rate,
+                                "kinds": iterations.summed(rows, iterations.rest_of(self.sitting["rest"]))}) + "\n")
 
     def promise(self, a, gap_ms):
         """The promise is a live key: what serves need not start again for it."""
@@ -533,4 +551,11 @@ def merge(args):
     for name in names:
         files = [f for f in (os.path.join(d, name) for d in args.sitting) if os.path.exists(f)]
         sys.stdout.write(ctl(args.bin, "bench", "merge", "--out", os.path.join(args.out, name[:-5]), *keep, *files))
+    lines = []
+    for path in (os.path.join(d, "iterations.jsonl") for d in args.sitting):
+        if os.path.exists(path):
+            with open(path, encoding="utf-8") as f:
+                lines += [x for x in f if x not in lines]
+    with open(os.path.join(args.out, "iterations.jsonl"), "w", encoding="utf-8") as f:
+        f.writelines(lines)
     return 0
