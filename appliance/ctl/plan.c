@@ -19,6 +19,7 @@ typedef struct words {
     double requests, ttft_ms, ttft_share, gap_ms, epsilon, appliances, kv_pages, noise, seed;
     double scale, cv, sequences, context, prefill_tokens, grid, floor, starve_ms;
     double kv_bytes, link_gbit, link_us;
+    double clock_mhz, stretch; /* 0: the profile's clock */
     double rate[TDM_PLANNER_RATE_MAX];
     uint32_t warm[TDM_PLANNER_RATE_MAX];
     double window;
@@ -101,6 +102,7 @@ static const char *words_read(int argc, char **argv, words_t *w) {
         {"--grid", &w->grid, 1, 1024},
         {"--floor", &w->floor, 1, TDM_PLAN_TOKEN_MAX},
         {"--starve-ms", &w->starve_ms, 1, 1e9},
+        {"--clock", &w->clock_mhz, 1, 1e5},
         {"--window", &w->window, 1, 86400}};
     for (int i = 2; i < argc; i++) {
         const char *value = i + 1 < argc ? argv[i + 1] : NULL;
@@ -142,6 +144,9 @@ static tdm_status_t load_profile(words_t *w, tdm_profile_table_t *table, uint32_
                           : tdm_profile_read(w->profile, NULL, NULL, &set, err);
     if (st == TDM_OK) st = tdm_profile_build(&set, &rows, table, err);
     *is_model = set.is_model;
+    if (st == TDM_OK && w->clock_mhz > 0.0 && set.clock_khz == 0)
+        st = tdm_error_set(err, TDM_ERR_INVAL, "--clock: the profile tells no clock of its own");
+    if (w->clock_mhz > 0.0) w->stretch = set.clock_khz / 1e3 / w->clock_mhz;
     if (w->noise < 0.0) w->noise = TDM_MIN(tdm_profile_noise(&set, 0.02), 1.0);
     tdm_profile_set_free(&set);
     return st;
@@ -170,6 +175,7 @@ static tdm_planner_ask_t ask_of(const words_t *w, const tdm_workload_t *workload
                            .trace_name = name_of(w->trace),
                            .is_model = is_model,
                            .noise = w->noise,
+                           .stretch = w->stretch,
                            .epsilon = w->epsilon,
                            .gap_ns = (int64_t)(w->gap_ms * 1e6),
                            .ttft_ns = (int64_t)(w->ttft_ms * 1e6),

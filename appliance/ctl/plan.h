@@ -12,7 +12,7 @@
                     [--policies P,P,...]
                     [--link-gbit X [--kv-bytes N] [--link-us X]]
                     [--sequences N] [--context N] [--prefill-tokens N]
-                    [--grid N] [--floor N] [--starve-ms N]
+                    [--grid N] [--floor N] [--starve-ms N] [--clock MHZ]
                     [--json | --html FILE]
 
    --rates looks at those rates alone: with the trace, seed and --scale of a
@@ -21,6 +21,8 @@
    run already, then cut; with the replay's --requests (bench serve: 100000) it
    is the same list again.  --sequences to
    --starve-ms say how the appliance is configured; the defaults suit a GPU.
+   --clock asks what another SM clock than the profile's makes of it, as under
+   a lower power limit: arithmetic goes by it, memory does not (cost.h).
    --policies compares ways to size prefill: quantile (Tandem's), mean,
    margin:X, static:N.  --link-gbit weighs a pool of prefill and a pool of
    decode appliances against as many that do both; a prompt's keys and

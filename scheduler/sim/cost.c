@@ -36,13 +36,36 @@ static double attention_ns(const tdm_cost_t *cost, uint32_t variant, double pair
     return fmax(fill, decode) + overlap[variant] * fmin(fill, decode);
 }
 
+/* table_attention_ns is the profile's, where stretch is set at another clock. */
+static double table_attention_ns(const tdm_cost_t *cost, uint32_t variant, const tdm_load_t *load) {
+    double both = tdm_table_attention_ns(cost->table, variant, load);
+    if (cost->stretch <= 0.0 || load->prefill_cnt == 0) return both;
+    tdm_load_t fill = {.prefill_cnt = load->prefill_cnt, .pair_cnt = load->pair_cnt};
+    tdm_load_t step = {
+        .decode_cnt = load->decode_cnt, .kv_cnt = load->kv_cnt, .kv_max = load->kv_max};
+    double a = tdm_table_attention_ns(cost->table, variant, &fill);
+    double b = load->decode_cnt > 0 ? tdm_table_attention_ns(cost->table, variant, &step) : 0.0;
+    return a + b > 0.0 ? both * (1.0 + (cost->stretch - 1.0) * a / (a + b)) : both;
+}
+
+/* table_ns is the profile's, likewise. */
+static double table_ns(const tdm_cost_t *cost, uint32_t variant, const tdm_load_t *load) {
+    static const tdm_load_t one = {.decode_cnt = 1, .kv_cnt = 1, .kv_max = 1};
+    double all = tdm_table_ns(cost->table, variant, load);
+    if (cost->stretch <= 0.0) return all;
+    double rest = all - tdm_table_attention_ns(cost->table, variant, load);
+    double least = tdm_table_ns(cost->table, variant, &one) -
+                   tdm_table_attention_ns(cost->table, variant, &one);
+    return least + (rest - least) * cost->stretch + table_attention_ns(cost, variant, load);
+}
+
 double tdm_cost_attention_ns(const tdm_cost_t *cost, uint32_t variant, const tdm_load_t *load) {
-    if (cost->table) return tdm_table_attention_ns(cost->table, variant, load);
+    if (cost->table) return table_attention_ns(cost, variant, load);
     return attention_ns(cost, variant, (double)load->pair_cnt, (double)load->kv_cnt);
 }
 
 double tdm_cost_quiet_ns(const tdm_cost_t *cost, uint32_t variant, const tdm_load_t *load) {
-    if (cost->table) return tdm_table_ns(cost->table, variant, load);
+    if (cost->table) return table_ns(cost, variant, load);
     double tok = (double)load->prefill_cnt + (double)load->decode_cnt;
     return cost->fixed_ns + linear_ns(cost, tok) +
            attention_ns(cost, variant, (double)load->pair_cnt, (double)load->kv_cnt);

@@ -16,6 +16,11 @@
    factor.  A power cap makes everything
    slower by `slow` in every second window of slow_window_ns.
 
+   A measured machine instead reads its profile.  At another SM clock than
+   the profile's, stretch is the profile's over it: prefill's share of
+   attention takes so many times as long, and so does what the rest takes
+   beyond one token's, which is reading weights: memory keeps its clock.
+
    The profile that the scheduler gets is read off the same machine on a
    quiet day: no bias, no noise, at the table's entries only. */
 
@@ -27,6 +32,7 @@ TDM_BEGIN_DECLS
 
 typedef struct tdm_cost {
     const tdm_profile_table_t *table; /* a measured machine: instead of the five rates below */
+    double stretch;                   /* of it; 0: 1 */
     double fixed_ns;
     double weights_ns; /* to read them once */
     double token_ns;   /* of arithmetic */

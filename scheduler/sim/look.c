@@ -16,6 +16,7 @@ tdm_status_t tdm_look_open(const tdm_planner_ask_t *ask, tdm_look_t **out, tdm_e
     l->ask = ask;
     l->cost = (tdm_cost_t){.table = ask->table,
                            .noise = ask->noise,
+                           .stretch = ask->stretch,
                            .slow_window_ns = 60 * TDM_NS_PER_S,
                            .host_ns = 50 * TDM_NS_PER_US};
     l->all.row = malloc(rows * sizeof *l->all.row);

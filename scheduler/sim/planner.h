@@ -63,6 +63,7 @@ typedef struct tdm_planner_ask {
     tdm_sched_sizes_t sizes;
     tdm_sched_live_t live;
     double noise;   /* sigma of an iteration's time */
+    double stretch; /* the profile's SM clock over the one it runs at (cost.h); 0: the same */
     double cv;      /* of gaps between arrivals that are drawn; 0: 1, Poisson */
     double epsilon; /* share of gaps that may be over */
     int64_t gap_ns;

@@ -315,6 +315,36 @@ static void the_profile_is_the_machine_on_a_quiet_day(void **state) {
     }
 }
 
+static int is_near(double a, double b) {
+    return a > 0.999999 * b && a < 1.000001 * b;
+}
+
+/* Half the clock: arithmetic takes twice as long, reading weights and keys as
+   long as before. */
+static void another_clock_stretches_arithmetic_alone(void **state) {
+    (void)state;
+    tdm_cost_t told = {.table = &table}, slow = {.table = &table, .stretch = 2.0};
+    tdm_load_t one = {.decode_cnt = 1, .kv_cnt = 1, .kv_max = 1};
+    tdm_load_t steps = {.decode_cnt = 8, .kv_cnt = 80000, .kv_max = 10000};
+    tdm_load_t fill = {.prefill_cnt = 1024, .pair_cnt = 4194304}, both = steps;
+    both.prefill_cnt = fill.prefill_cnt;
+    both.pair_cnt = fill.pair_cnt;
+    for (uint32_t v = 0; v < TDM_PROFILE_VARIANT_CNT; v++) {
+        double filled = tdm_cost_attention_ns(&told, v, &fill);
+        double rest = tdm_cost_quiet_ns(&told, v, &fill) - filled;
+        double least = tdm_cost_quiet_ns(&told, v, &one) - tdm_cost_attention_ns(&told, v, &one);
+        double mixed = tdm_cost_attention_ns(&told, v, &both);
+        double stretched = tdm_cost_attention_ns(&slow, v, &both);
+        assert_true(is_near(tdm_cost_attention_ns(&slow, v, &fill), 2.0 * filled));
+        assert_true(is_near(tdm_cost_attention_ns(&slow, v, &steps),
+                            tdm_cost_attention_ns(&told, v, &steps)));
+        assert_true(stretched > 1.05 * mixed && stretched < 1.95 * mixed);
+        assert_true(rest > 1.5 * least);
+        assert_true(is_near(tdm_cost_quiet_ns(&slow, v, &fill), 2.0 * (rest + filled) - least));
+        assert_true(is_near(tdm_cost_quiet_ns(&slow, v, &one), tdm_cost_quiet_ns(&told, v, &one)));
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_seed_replays_everything),
@@ -325,6 +355,7 @@ int main(void) {
         cmocka_unit_test(ten_times_too_much_is_refused_and_the_rest_is_served_well),
         cmocka_unit_test(a_network_that_comes_back_brings_all_at_once_and_no_gap_breaks),
         cmocka_unit_test(the_profile_is_the_machine_on_a_quiet_day),
+        cmocka_unit_test(another_clock_stretches_arithmetic_alone),
     };
     return cmocka_run_group_tests(tests, setup, NULL);
 }

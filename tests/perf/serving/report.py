@@ -10,6 +10,8 @@ import sitting
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SHARES = (0.5, 0.7, 0.85)  # of capacity, where the plan is to be within 15 %
+PAIRS = (("gap_ms", "tbt_ms", "p50"), ("gap_ms", "tbt_ms", "p99"), ("ttft_ms", "ttft_ms", "p50"), ("ttft_ms", "ttft_ms", "p90"))
+BUSY = 0.95  # of a window
 NEAR = 0.06  # a window stands for a share that it is so near to
 TARGET = {"gap_p50": "gap p50", "gap_p99": "gap p99", "ttft_p50": "TTFT p50", "ttft_p90": "TTFT p90"}
 
@@ -231,8 +233,7 @@ def planner_table(bench, entry, told):
                 yield f"| {100 * share:.0f} % | not measured | - | - | - | - |"
                 continue
             r = c["replay"]
-            pairs = ((p[a][k], r[b][k]) for a, b, k in (("gap_ms", "tbt_ms", "p50"), ("gap_ms", "tbt_ms", "p99"),
-                                                        ("ttft_ms", "ttft_ms", "p50"), ("ttft_ms", "ttft_ms", "p90")))
+            pairs = ((p[a][k], r[b][k]) for a, b, k in PAIRS)
             yield (f"| {100 * c['rate'] / low:.0f} % | {c['rate']:.3f} | "
                    + " | ".join(f"{ms(t)} / {ms(x)}, {100 * (t / x - 1):+.1f} %" for t, x in pairs) + " |")
         yield ""
@@ -269,6 +270,35 @@ def error_table(bench, runs):
     yield ""
 
 
+def clock_table(args, plan_file, bench, entry):
+    """Busy windows beside the plan that is told the clock they ran at: how much of its error that is."""
+    lines = []
+    for r in bench["errors"]:
+        cell = f"{r['path']}/{r['policy']}"
+        c = at(of(bench, cell), r["rate"])
+        if not c.get("power") or c["iterations_s"] < BUSY * bench["window_s"]:
+            continue  # a mean with much rest in it is not the clock of the work
+        used = next((w for w in args.was if sitting.sum_of(w) == c.get("under", {}).get("profile")), args.profile)
+        if not load(used).get("clock_khz"):
+            return
+        mine = next((x for x in entry["rates"] if abs(x[0] - c["rate"]) < 1e-3 * x[0]), None)
+        found = mine and sitting.windows(args.bin, args.traces, used, {**entry, "rates": [mine]}, plan_file["kv_pages"],
+                                         plan_file["window_s"], [c["policy"]], "--clock", c["power"]["sm_clock_mhz"],
+                                         *plan_file.get("words", []))
+        p = point_of(found, cell, c["rate"]) if found else None
+        if p:
+            lines.append(f"| {cell} | {c['rate']:.3f} | {c['power']['sm_clock_mhz']:.0f} | "
+                         + " | ".join(f"{100 * (p[a][k] / c['replay'][b][k] - 1):+.1f} %" for a, b, k in PAIRS) + " |")
+    if lines:
+        yield ("Windows in which the device worked throughout, told their own mean SM clock (`plan --clock`); the profile was measured at "
+               f"{load(args.profile)['clock_khz'] / 1e3:.0f} MHz:")
+        yield ""
+        yield "| cell | requests/s | SM MHz | gap p50 | gap p99 | TTFT p50 | TTFT p90 |"
+        yield "|---|--:|--:|--:|--:|--:|--:|"
+        yield from lines
+        yield ""
+
+
 def kinds_table(name, lines):
     """Windows by their iterations, where the sitting counted them."""
     rows = [x for x in lines if x["name"] == name and x["kinds"]]
@@ -301,8 +331,9 @@ def page_of(bench, entry, told, runs):
     yield f"- Capacity of {fused} over {serial}: {span(found['same'])}."
     if "bound" in found:
         a, s, bound = found["bound"]
+        beside = f", {100 * (found['same'][0] - bound):+.1f} points from there to what was reached" if found["same"] else ""
         yield (f"- At {found['cap'][serial][0]:.3f}/s, the highest kept in series, attention is {100 * a:.1f} % of its iterations' time and ran {s:.3f} x as fast "
-               f"fused, which allows {bound:.3f}.")
+               f"fused, which allows {bound:.3f}{beside}.")
     yield f"- Capacity of {fused} over {fixed}: {span(found['static'])}."
     if "ttft" in found:
         value, rate, where = found["ttft"]
@@ -418,6 +449,7 @@ def write(args):
             counted = [json.loads(x) for x in f]
     for name, (bench, told) in benches.items():
         lines += page_of(bench, plan_file["entries"][name], told, runs)
+        lines += clock_table(args, plan_file, bench, plan_file["entries"][name])
         lines += kinds_table(name, counted)
     text = "\n".join(lines)
     if args.page:

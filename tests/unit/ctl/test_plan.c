@@ -155,6 +155,18 @@ static void a_window_of_nothing_is_refused(void **state) {
     }
 }
 
+/* A profile that tells no clock cannot be asked for another. */
+static void another_clock_needs_one_of_the_profile(void **state) {
+    (void)state;
+    static const char *const words[] = {"tandemctl", "plan",       "--profile", "example",
+                                        "--trace",   "azure_conv", "--clock",   "1000",
+                                        "--rates",   "1",          "--json"};
+    FILE *f;
+    assert_int_equal(plan_to_file((int)TDM_COUNT_OF(words), words, &f), 1);
+    assert_int_equal(fgetc(f), EOF);
+    (void)fclose(f);
+}
+
 static void unknown_words_are_refused(void **state) {
     (void)state;
     static const char *const bad[][5] = {{"tandemctl", "plan", "--trace", "azure_conv", "--json"},
@@ -178,6 +190,7 @@ int main(void) {
                                        cmocka_unit_test(of_few_requests_p99_is_the_slowest),
                                        cmocka_unit_test(a_window_is_cut_and_starts_warm),
                                        cmocka_unit_test(a_window_of_nothing_is_refused),
+                                       cmocka_unit_test(another_clock_needs_one_of_the_profile),
                                        cmocka_unit_test(unknown_words_are_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
