@@ -306,6 +306,75 @@ static void a_disturbed_point_does_not_lift_the_table(void **state) {
     assert_true(got > 3.2e8 && got < 4.5e8);
 }
 
+/* alone_points adds, to a set of a card whose products take steps, what tells each
+   kind alone: a millisecond of attention each, and 30 us each decode. */
+static void alone_points(tdm_profile_set_t *s) {
+    static const uint32_t rows[] = {16, 64, 128, 256, 512};
+    static const float lin[] = {4e6f, 4.5e6f, 5.3e6f, 6.7e6f, 12e6f};
+    for (uint32_t i = 0; i < 5; i++) {
+        s->point[s->point_cnt++] =
+            (tdm_profile_point_t){TDM_PROFILE_LIN, rows[i], 0, 0, 0, 9, lin[i], 1.01f};
+        s->point[s->point_cnt++] =
+            (tdm_profile_point_t){TDM_PROFILE_FUSED, rows[i], 0, 0, 0, 9, 1e6f, 1.01f};
+    }
+    for (uint32_t b = 1; b <= 64; b *= 4)
+        s->point[s->point_cnt++] =
+            (tdm_profile_point_t){TDM_PROFILE_FUSED, 0, 0, b, 0, 9, 1e6f + 3e4f * (float)b, 1.01f};
+}
+
+/* A few tokens deep in a context leave a larger remainder than more tokens
+   with larger products.  That remainder must not be carried over to these: a
+   profile told 9.3 ms where 7.1 were measured. */
+static void a_remainder_may_fall_where_products_take_a_step(void **state) {
+    (void)state;
+    static tdm_profile_point_t point[64];
+    tdm_profile_set_t s = {.point = point, .split_max = 1, .stair_from = 1};
+    static const uint32_t chunk[] = {16, 64, 128, 256};
+    static const float rest[] = {2.6e6f, 2.3e6f, 1.5e6f, 1.4e6f};
+    alone_points(&s);
+    for (uint32_t i = 0; i < 4; i++)
+        point[s.point_cnt++] =
+            (tdm_profile_point_t){TDM_PROFILE_FUSED, chunk[i], 4096, 0, 0, 9, rest[i], 1.01f};
+    tdm_profile_t rows = rows_of(1e6, 4e4, 2.0, 40.0);
+    assert_int_equal(tdm_profile_build(&s, &rows, &table, NULL), TDM_OK);
+    assert_true(tdm_profile_is_monotone(&table));
+    for (uint32_t i = 0; i < 4; i++) {
+        tdm_load_t load = load_of(chunk[i], 4096, 0, 0);
+        double got = tdm_table_attention_ns(&table, 0, &load), want = (double)rest[i];
+        if (fabs(got - want) > 0.15e6) fail_msg("%u tokens: %g for %g", chunk[i], got, want);
+    }
+}
+
+/* Serial takes a tenth of an iteration more beside many decodes than both
+   kinds alone say: between the points that saw it so do shapes that none
+   did, and a point of one sample that saw ten times that moves little. */
+static void what_points_lie_off_is_drawn_between_them(void **state) {
+    (void)state;
+    static tdm_profile_point_t point[64];
+    tdm_profile_set_t s = {.point = point, .split_max = 1, .stair_from = 1};
+    alone_points(&s);
+    for (uint32_t i = 0; i < 9; i++) {
+        static const uint32_t chunk[] = {64, 256, 512}, batch[] = {1, 4, 16};
+        static const float lin[] = {5.3e6f, 6.7e6f, 12e6f};
+        uint32_t c = chunk[i % 3], b = batch[i / 3];
+        float alone = 2e6f + 3e4f * (float)b, more = b == 16 ? 0.1f * (lin[i % 3] + alone) : 0.0f;
+        point[s.point_cnt++] =
+            (tdm_profile_point_t){TDM_PROFILE_SERIAL, c, 0, b, 0, 9, alone + more, 1.01f};
+    }
+    tdm_profile_t rows = rows_of(1e6, 4e4, 2.0, 40.0);
+    assert_int_equal(tdm_profile_build(&s, &rows, &table, NULL), TDM_OK);
+    tdm_load_t beside = load_of(384, 0, 16, 0), few = load_of(384, 0, 2, 0);
+    double at = tdm_table_ns(&table, 2, &beside), low = tdm_table_ns(&table, 2, &few);
+    double plain = at - tdm_table_attention_ns(&table, 2, &beside) + 2e6 + 16 * 3e4;
+    double base = low - tdm_table_attention_ns(&table, 2, &few) + 2e6 + 2 * 3e4;
+    if (at < 1.05 * plain || at > 1.15 * plain) fail_msg("%g for 1.1 of %g", at, plain);
+    if (low < 0.97 * base || low > 1.05 * base) fail_msg("%g for %g", low, base);
+    point[s.point_cnt++] =
+        (tdm_profile_point_t){TDM_PROFILE_SERIAL, 384, 0, 16, 0, 1, 2.0f * (float)plain, 1.01f};
+    assert_int_equal(tdm_profile_build(&s, &rows, &table, NULL), TDM_OK);
+    assert_true(tdm_table_ns(&table, 2, &beside) < 1.6 * at);
+}
+
 /* --- files ---------------------------------------------------------------- */
 
 static void what_is_written_reads_back_in_both_forms(void **state) {
@@ -441,6 +510,8 @@ int main(void) {
         cmocka_unit_test(what_was_not_measured_is_outside),
         cmocka_unit_test(enough_points_give_their_own_law),
         cmocka_unit_test(what_both_save_is_read_off_the_points),
+        cmocka_unit_test(a_remainder_may_fall_where_products_take_a_step),
+        cmocka_unit_test(what_points_lie_off_is_drawn_between_them),
         cmocka_unit_test(a_disturbed_point_does_not_lift_the_table),
         cmocka_unit_test(noise_is_found_from_the_spread_of_points),
         cmocka_unit_test(what_is_written_reads_back_in_both_forms),
