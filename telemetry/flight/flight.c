@@ -52,7 +52,7 @@ void tdm_flight_init(void *mem, const tdm_flight_sizes_t *z, const char *version
             .kind = kind, .record_sz = record_sz(kind), .slot_cnt = slot_cnt, .off = off};
         off += ring_sz(kind, slot_cnt);
     }
-    tdm_store_release(&h->magic, TDM_FLIGHT_MAGIC);
+    tdm_store_release(&h->magic, TDM_FLIGHT_MAGIC); /* F0: pairs with G0 in tdm_flight_check */
 }
 
 tdm_flight_ring_t tdm_flight_writer(void *mem, uint32_t idx) {
@@ -79,6 +79,7 @@ static int ring_is_sound(const tdm_flight_row_t *row, uint64_t sz) {
 
 tdm_status_t tdm_flight_check(const void *mem, uint64_t sz, const char *version, tdm_error_t *err) {
     const tdm_flight_head_t *h = mem;
+    /* G0: pairs with F0 in tdm_flight_init */
     if (sz < sizeof *h || tdm_load_acquire(&h->magic) != TDM_FLIGHT_MAGIC)
         return tdm_error_set(err, TDM_ERR_INVAL, "this is no flight recorder");
     if (h->version[sizeof h->version - 1] || h->model[sizeof h->model - 1])

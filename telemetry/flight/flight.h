@@ -13,6 +13,7 @@
      turn := 2n + 2          -- F2 / G2 -->   2n + 2 both times, or it is gone
      head := n + 1           -- F3 / G3 -->   newest is head - 1
 
+   F0/G0  at the magic the header is whole.
    F1/G1  a word of record n cannot be seen without the odd turn before it.
    F2/G2  at turn 2n + 2 all words of record n are there.
    F3/G3  record head - 1 is whole.

@@ -53,6 +53,8 @@ TILE = re.compile(r"^(net/(tile|quic|h3|link)|scheduler(/tile)?)/[^/]*\.c$")
 TILE_BANNED = re.compile(r"\b(malloc|calloc|realloc|free|printf|fprintf|tdm_log|pthread_\w+|usleep|"
                          r"nanosleep)\s*\(")
 TILE_ALLOWED = {"net/quic/cert.c"}  # boot time only
+ORDERS = re.compile(r"\btdm_(load_acquire|store_release|swap_acq_rel|add_acq_rel|cas_acq_rel)\b"
+                    r"|\bmemory_order_(acquire|release|acq_rel|seq_cst)\b|\b__threadfence")
 # Part of tandem-exec, whose image what was measured on GPUs belongs to: they go with its next change.
 UNUSED = {"tdm_reason_group_name", "tdm_pod_spans"}
 
@@ -164,6 +166,18 @@ def check_faults(root, names, out):
             out.append(f"{page}: no test is named {name}")
 
 
+def check_orders(root, names, out):
+    """A file that orders memory is in the list of pairs."""
+    page = "deploy/docs/memory-order.md"
+    if page not in names:
+        return
+    text = read(root, page)
+    for path in names:
+        if (path.endswith(CODE) and not path.startswith("tests/") and path != "appliance/base/atomic.h"
+                and ORDERS.search(read(root, path)) and os.path.basename(path) not in text):
+            out.append(f"{path}: orders memory and is not in {page}")
+
+
 def check_figures(root, names, out):
     """A figure in a row of README that names a line of the ledger is that line's, rounded."""
     ledger = "tests/perf/results/ledger.jsonl"
@@ -216,6 +230,7 @@ def check(root):
     check_cycles(table, out)
     check_reasons(root, names, out)
     check_faults(root, names, out)
+    check_orders(root, names, out)
     check_figures(root, names, out)
     check_dead(root, names, out)
     check_format(root, names, out)
@@ -239,8 +254,10 @@ def self_test():
         put("surplus/file.c", spdx)
         put("appliance/ring/ring.h", spdx + "#define TDM_LONELY 1\nint tdm_alone(void);\n"
             "int tdm_called(void);\n/* tdm_caller: a word. */\nint tdm_caller(void);\n")
-        put("appliance/ring/ring.c", spdx + "int tdm_caller(void) { return tdm_called(); }\n")
+        put("appliance/ring/ring.c", spdx + "int tdm_caller(void) { return tdm_load_acquire(tdm_called()); }\n")
         put("deploy/docs/faults.md", "| a fault | `an_absent_test`, `a_present_one` |\n")
+        put("deploy/docs/memory-order.md", "| R1 | `ring.c` | it is whole |\n")
+        put("appliance/ring/lost.c", spdx + "int f(int *p) { return tdm_load_acquire(p); }\n")
         put("README.md", "| a | **1.2** x | here | `a.ratio` |\n| b | **3.14** | here | `b.us` |\n")
         put("tests/perf/results/ledger.jsonl",
             '{"name": "a.ratio", "value": 1.35}\n{"name": "b.us", "value": 3.1415}\n')
@@ -251,12 +268,14 @@ def self_test():
                      "agreed top level", "no test names drop lonely_reason",
                      "no test is named an_absent_test", "a cycle of arrows", "nobody uses TDM_LONELY",
                      "nobody uses tdm_alone", "nobody uses tdm_caller",
+                     "appliance/ring/lost.c: orders memory",
                      "a.ratio is 1.35 in the ledger, not 1.2"):
             if want not in found:
                 print(f"self-test: the check for '{want}' did not fire\n{found}")
                 return 1
-        if "a_present_one" in found or "b.us" in found or "tdm_called" in found:
-            print("self-test: a test that exists was missed, a figure that is right, or a name in use")
+        if "a_present_one" in found or "b.us" in found or "tdm_called" in found \
+                or "ring.c: orders" in found:
+            print("self-test: a test that exists was missed, a figure that is right, a name in use, or a pair")
             return 1
     return 0
 
