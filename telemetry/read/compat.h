@@ -9,8 +9,9 @@
    two sets cannot disagree.
 
    Labels are model_name and engine="0".  Bucket bounds are the native
-   ones: finer below 10 ms, where vLLM's own histogram cannot tell.  What
-   this appliance does not do (preemption) is there with 0. */
+   ones: finer below 10 ms, where vLLM's own histogram cannot tell.
+   Preemptions are places yielded to a more urgent class; what this
+   appliance does not do (deferral, ends by repetition) is there with 0. */
 
 #include "telemetry/read/render.h"
 

@@ -198,11 +198,13 @@ static void compat_families_are_sums_of_native_series(void **state) {
     tdm_count(&block, TDM_METRIC_refusals_total, tdm_label_reason(TDM_REFUSE_waiting_full), 7);
     tdm_gauge_set(&block, TDM_METRIC_kv_usage_ratio, 0, 250000);
     tdm_gauge_set(&block, TDM_METRIC_kv_pages, TDM_LABEL_KV_total, 4096);
+    tdm_count(&block, TDM_METRIC_sched_places_yielded_total, 0, 11);
     tdm_snapshot_take(&snap, blocks, 1, 1);
     size_t sz = render_compat(TDM_METRICS_PROMETHEUS);
     has_line("vllm:num_requests_running{model_name=\"m\",engine=\"0\"} 7");
     has_line("vllm:num_requests_waiting{model_name=\"m\",engine=\"0\"} 0");
     has_line("vllm:kv_cache_usage_perc{model_name=\"m\",engine=\"0\"} 0.25");
+    has_line("vllm:num_preemptions_total{model_name=\"m\",engine=\"0\"} 11");
     has_line("# TYPE vllm:request_success_total counter");
     has_line("vllm:request_success_total{model_name=\"m\",engine=\"0\",finished_reason=\"abort\"} "
              "10");
