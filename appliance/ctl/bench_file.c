@@ -19,6 +19,17 @@ static double number(const json_t *j, const char *a, const char *b) {
     return json_number_value(b ? json_object_get(j, b) : j);
 }
 
+/* is_bench: cells are objects, and their order is of words. */
+static int is_bench(const json_t *all) {
+    const json_t *cells = json_object_get(all, "cells"), *order = json_object_get(all, "order");
+    int ok = json_is_array(cells) && json_is_array(order);
+    for (size_t i = 0; ok && i < json_array_size(cells); i++)
+        ok = json_is_object(json_array_get(cells, i));
+    for (size_t i = 0; ok && i < json_array_size(order); i++)
+        ok = json_is_string(json_array_get(order, i));
+    return ok;
+}
+
 tdm_status_t tdm_bench_load(const char *path, json_t **all, tdm_error_t *err) {
     json_error_t je;
     FILE *f = fopen(path, "re");
@@ -28,7 +39,7 @@ tdm_status_t tdm_bench_load(const char *path, json_t **all, tdm_error_t *err) {
                              strerror(errno));
     *all = json_loadf(f, 0, &je);
     (void)fclose(f);
-    if (json_is_array(json_object_get(*all, "cells"))) return TDM_OK;
+    if (is_bench(*all)) return TDM_OK;
     if (*all) (void)snprintf(je.text, sizeof je.text, "no bench");
     json_decref(*all);
     *all = NULL;
@@ -184,6 +195,7 @@ void tdm_bench_simulate(json_t *all, const json_t *plan) {
             continue;
         for (size_t k = 0; k < json_array_size(points); k++) {
             json_t *cell = simulated(plan, c, json_array_get(points, k));
+            if (!cell) continue; /* no point of a plan */
             size_t at =
                 find(cells, text(cell, "path"), text(cell, "policy"), number(cell, "rate", NULL));
             if (at == json_array_size(cells))

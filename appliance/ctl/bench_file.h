@@ -24,7 +24,7 @@
 #include <jansson.h>
 
 /* tdm_bench_load reads a bench; NULL: err says why, NOT_FOUND where there is
-   no such file. */
+   no such file, CORRUPT where it holds none. */
 TDM_MUST_USE tdm_status_t tdm_bench_load(const char *path, json_t **all, tdm_error_t *err);
 
 /* tdm_bench_is_like says whether the windows of two benches may stand in one
@@ -49,7 +49,7 @@ TDM_MUST_USE tdm_status_t tdm_bench_merge(json_t *into, json_t *from, const char
                                           uint32_t *came, tdm_error_t *err);
 
 /* tdm_bench_simulate adds a cell for every point of a plan that is of one
-   appliance and not there. */
+   appliance and not there; a point without its figures adds none. */
 void tdm_bench_simulate(json_t *all, const json_t *plan);
 
 /* tdm_bench_save concludes, and writes BASE.json and BASE.html, each through a

@@ -54,6 +54,7 @@ tdm_status_t tdm_ctl_when(const char *text, int64_t now_ns, int64_t *out) {
         if (!clock_time(text, &ns)) return TDM_ERR_INVAL;
         int64_t day_ns = (int64_t)DAY_S * TDM_NS_PER_S;
         *out = now_ns / day_ns * day_ns + ns;
+        if (*out > now_ns) *out -= day_ns;
         return TDM_OK;
     }
     char *end;

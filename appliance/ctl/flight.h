@@ -9,9 +9,10 @@
      explain  [--at T | --iteration N | --slowest | --fallback NAME]
      both     [--flight FILE]
 
-   T is "HH:MM:SS" or "HH:MM:SS.mmm" of today (UTC), seconds since 1970, or
-   "-N" for N seconds ago; without any of them explain takes the newest
-   iteration.  The file of an earlier life is FILE.last. */
+   T is "HH:MM:SS" or "HH:MM:SS.mmm" of today (UTC), of yesterday where that
+   is still to come; seconds since 1970; or "-N" for N seconds ago.  Without
+   any of them explain takes the newest iteration.  The file of an earlier
+   life is FILE.last. */
 
 #include "appliance/base/status.h"
 

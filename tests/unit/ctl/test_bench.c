@@ -10,12 +10,14 @@
 
 #include <cmocka.h>
 
+#include "appliance/base/attr.h"
 #include "appliance/ctl/bench_file.h"
 #include "appliance/ctl/bench_report.h"
 #include "appliance/ctl/cell.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* window makes one with so many seconds in attention of ten. */
 static json_t *window(const char *path, const char *policy, double rate, int is_kept,
@@ -223,6 +225,47 @@ static void another_builds_windows_come_in_by_name_alone(void **state) {
     json_decref(old);
 }
 
+/* The files come from disk: what is no bench is refused, a point that is none
+   adds nothing. */
+static void damaged_files_are_refused(void **state) {
+    (void)state;
+    static const char *const bad[] = {
+        "",
+        "[]",
+        "{}",
+        "{\"cells\": []}",
+        "{\"cells\": {}, \"order\": []}",
+        "{\"cells\": [1], \"order\": []}",
+        "{\"cells\": [], \"order\": [1]}",
+        "{\"cells\": [], \"order\": [null, \"fused/quantile\"]}",
+    };
+    for (size_t i = 0; i <= TDM_COUNT_OF(bad); i++) {
+        char path[] = "/tmp/tdm-bench-XXXXXX";
+        const char *text =
+            i < TDM_COUNT_OF(bad) ? bad[i] : "{\"cells\": [{}], \"order\": [\"fused/quantile\"]}";
+        int fd = mkstemp(path);
+        assert_int_equal(write(fd, text, strlen(text)), (ssize_t)strlen(text));
+        (void)close(fd);
+        json_t *all = NULL;
+        tdm_error_t err = {0};
+        tdm_status_t st = tdm_bench_load(path, &all, &err);
+        (void)unlink(path);
+        assert_int_equal(st, i < TDM_COUNT_OF(bad) ? TDM_ERR_CORRUPT : TDM_OK);
+        assert_int_equal(all != NULL, st == TDM_OK);
+        if (all) tdm_bench_add(all, window("fused", "quantile", 2, 1, 4));
+        json_decref(all);
+    }
+    json_t *plan = json_loads("{\"curves\": [{\"route\": \"fused\", \"appliances\": 1,"
+                              " \"prefill_appliances\": 0, \"points\": [{\"rate\": 2.0}, 7]}]}",
+                              0, NULL);
+    json_t *all = json_pack("{s:[], s:[]}", "order", "cells");
+    tdm_bench_simulate(all, plan);
+    assert_int_equal(json_array_size(json_object_get(all, "cells")), 0);
+    assert_int_equal(json_array_size(json_object_get(all, "order")), 0);
+    json_decref(all);
+    json_decref(plan);
+}
+
 static void cells_are_read_whole_or_not_at_all(void **state) {
     (void)state;
     tdm_cell_t c;
@@ -246,6 +289,7 @@ int main(void) {
         cmocka_unit_test(the_page_escapes_and_stands_alone),
         cmocka_unit_test(what_nobody_measured_is_simulated_and_says_so),
         cmocka_unit_test(another_builds_windows_come_in_by_name_alone),
+        cmocka_unit_test(damaged_files_are_refused),
         cmocka_unit_test(cells_are_read_whole_or_not_at_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
