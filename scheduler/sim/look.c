@@ -186,6 +186,8 @@ static void conclude(tdm_look_t *l) {
     for (uint32_t i = 0; i < 2; i++) p->waiting[i] = r->waiting[i];
     p->over_share = over((double)l->over_cnt, (double)r->gap_cnt);
     for (uint32_t i = 0; i < 3; i++) p->gap_ns[i] = tdm_sim_gap_ns(r, at[i]);
+    for (uint32_t i = 0; i < TDM_PLANNER_GAP_CNT; i++)
+        p->gap_at_ns[i] = tdm_sim_gap_ns(r, 0.05 * (i + 1.0));
     shares(l->ttft, l->served, p->ttft_ns);
     p->ttft_p90_ns = at_share(l->ttft, l->served, 0.9);
     shares(l->e2e, l->ended, p->e2e_ns);

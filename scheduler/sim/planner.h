@@ -38,6 +38,7 @@ TDM_BEGIN_DECLS
 #define TDM_PLANNER_RATE_MAX      16u /* that may be asked for */
 #define TDM_PLANNER_ROUTES        3u  /* FUSED + i */
 #define TDM_PLANNER_POLICY_MAX    8u
+#define TDM_PLANNER_GAP_CNT       19u /* p5, p10, .. p95 */
 
 /* A way to choose how much prefill an iteration takes. */
 typedef struct tdm_planner_policy {
@@ -90,7 +91,8 @@ typedef struct tdm_planner_point {
     double waiting[2]; /* of a window: without a token, in its first and its last quarter */
     double attainment; /* share of requests with TTFT met and gaps inside */
     double over_share;
-    double gap_ns[3];  /* p50, p99, p99.9 */
+    double gap_ns[3]; /* p50, p99, p99.9 */
+    double gap_at_ns[TDM_PLANNER_GAP_CNT];
     double ttft_ns[3]; /* p50, p99, p99.9 */
     double ttft_p90_ns;
     double e2e_ns[3];

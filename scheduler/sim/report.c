@@ -123,6 +123,10 @@ static void put_point(FILE *f, const tdm_planner_point_t *p) {
             p->rate, p->requests, p->is_kept ? "true" : "false", p->decodes, p->waiting[0],
             p->waiting[1], p->attainment, p->over_share);
     put_three(f, "gap", p->gap_ns);
+    fprintf(f, ", \"gap_p5_to_p95_ms\": [");
+    for (uint32_t i = 0; i < TDM_PLANNER_GAP_CNT; i++)
+        fprintf(f, "%s%.1f", i ? ", " : "", ms(p->gap_at_ns[i]));
+    fputc(']', f);
     fprintf(f, ", \"ttft_ms\": {\"p50\": %.1f, \"p90\": %.1f, \"p99\": %.1f, \"p999\": %.1f}",
             ms(p->ttft_ns[0]), ms(p->ttft_p90_ns), ms(p->ttft_ns[1]), ms(p->ttft_ns[2]));
     put_three(f, "e2e", p->e2e_ns);
