@@ -44,7 +44,7 @@ static tdm_status_t check(const tdm_http1_config_t *c, const tdm_http1_wires_t *
     if (c->pipe_sz < 64 || (c->pipe_sz & (c->pipe_sz - 1)) || c->pipe_sz > 1u << 30)
         return tdm_error_set(err, TDM_ERR_INVAL, "http1: pipe_sz %u is no power of two",
                              c->pipe_sz);
-    if (c->header_max < 256 || c->header_max > 1u << 20 || c->egress_batch == 0)
+    if (c->header_max < 256 || c->header_max > LINK_SZ / 2 || c->egress_batch == 0)
         return tdm_error_set(err, TDM_ERR_INVAL, "http1: header_max is %u, egress_batch %u",
                              c->header_max, c->egress_batch);
     if (c->body_max == 0 || c->body_max > c->body_total_max)
@@ -110,8 +110,6 @@ static tdm_status_t listen_on(tdm_http1_t *d, tdm_error_t *err) {
     return TDM_OK;
 }
 
-/* Memory per connection: our header bound twice (the library keeps the
-   text and its table) and room for the response. */
 static tdm_status_t start(tdm_http1_t *d, tdm_error_t *err) {
     unsigned flags = MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG;
     flags |= d->config.is_driven ? (unsigned)MHD_USE_EPOLL | MHD_USE_ITC
@@ -122,8 +120,7 @@ static tdm_status_t start(tdm_http1_t *d, tdm_error_t *err) {
         MHD_OPTION_NOTIFY_COMPLETED, tdm_http1_completed, d, MHD_OPTION_NOTIFY_CONNECTION,
         tdm_http1_connection, d, MHD_OPTION_CONNECTION_LIMIT, (unsigned)LINK_MAX(&d->config),
         MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)d->config.idle_s,
-        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)d->config.header_max * 2 + 32768,
-        MHD_OPTION_END);
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)LINK_SZ, MHD_OPTION_END);
     if (!d->daemon)
         return tdm_error_set(err, TDM_ERR_IO, "http1: libmicrohttpd did not start on port %u",
                              d->port);

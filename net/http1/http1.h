@@ -111,7 +111,7 @@ typedef struct tdm_http1_config {
     uint32_t reserve_cnt; /* of them kept for health, and as many connections, in [0, 8] */
     uint32_t conn_max;    /* connections, in [1, 16384] */
     uint32_t conn_per_address_max;
-    uint32_t header_max;      /* bytes of all header fields of a request */
+    uint32_t header_max;      /* bytes of all header fields of a request, in [256, 16384] */
     uint32_t pipe_sz;         /* bytes of each reply pipe, a power of two */
     uint32_t header_ms;       /* accept or first line to the end of the header; 0: no bound */
     uint32_t body_ms;         /* end of the header to the end of the body; 0: no bound */

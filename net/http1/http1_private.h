@@ -99,6 +99,14 @@ typedef struct link {
 /* links: the places there are for connections. */
 #define LINK_MAX(config) ((config)->conn_max + LINK_SPARE + UNIX_MAX)
 
+/* LINK_SZ: the library's memory of a connection, in bytes: the text of its
+   header, the table of it, and what is read and written at a time.  Up to
+   32 KiB libmicrohttpd (0.9.75, MHD_pool_create) takes it from malloc; a
+   larger one it maps and unmaps for each connection, which costs a fault for
+   each of its pages and every tile an interrupt (its TLB).  It holds 16 KiB of
+   250 fields, and 400 of the shortest; what is over gets 431. */
+#define LINK_SZ (32u * 1024u)
+
 typedef struct feed {
     struct request *request; /* NULL: free place */
     uint8_t is_suspended;

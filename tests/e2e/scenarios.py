@@ -241,6 +241,44 @@ def idle_costs_little():
         assert share < 0.05
 
 
+def thread_faults(a):
+    """Page faults of each thread of tandemd so far, by its name."""
+    cnt, path = {}, f"/proc/{a.process.pid}/task"
+    for task in os.listdir(path):
+        with open(f"{path}/{task}/stat", encoding="ascii") as f:
+            head, tail = f.read().rsplit(")", 1)
+        name, fields = head.split("(", 1)[1], tail.split()
+        cnt[name] = cnt.get(name, 0) + int(fields[7]) + int(fields[9])
+    return cnt
+
+
+def connections_fault_no_page():
+    """A steady load of new connections, scrapes and bodies of all sizes asks the kernel for no page: what was freed
+    is there again.  Each page given back would be an interrupt for every tile, too."""
+    with Appliance(BIN, NO_PORT) as a:
+        model = a.model()
+
+        def client(k):
+            a.complete("hello", 4)
+            assert a.post("/v1/completions", {"model": model, "prompt": "a " * (10000 * k), "max_tokens": 1})[0] == 400
+            assert a.get("/metrics")[0] == 200
+
+        def rounds(cnt):
+            for _ in range(cnt):
+                crowd = [threading.Thread(target=client, args=(k + 1,)) for k in range(8)]
+                for thread in crowd:
+                    thread.start()
+                for thread in crowd:
+                    thread.join()
+        rounds(6)
+        before = thread_faults(a)
+        rounds(20)
+        after = thread_faults(a)
+        came = {name: after[name] - before[name] for name in before if after[name] > before[name]}
+        print(f"page faults of {20 * 8 * 4} connections: {came}")
+        assert sum(came.values()) < 20 * 8 * 4 / 2, came
+
+
 def hugepages_free():
     with open("/proc/meminfo", encoding="ascii") as f:
         return int([line for line in f if line.startswith("HugePages_Free")][0].split()[1])

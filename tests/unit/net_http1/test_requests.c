@@ -256,6 +256,40 @@ static void a_header_over_the_bound_gets_431(void **state) {
     assert_int_equal(rig_arrivals(rig), 0);
 }
 
+#define WIDE 16000u
+static char wide[WIDE + 1];
+
+/* fields writes WIDE bytes of header fields of field_sz bytes each. */
+static void fields(char *text, uint32_t field_sz) {
+    for (uint32_t at = 0; at + field_sz <= WIDE; at += field_sz)
+        text += sprintf(text, "x: %.*s\r\n", (int)field_sz - 5, wide);
+}
+
+/* Few long ones and many short ones; then a body or a long reply still has
+   room to pass. */
+static void a_header_up_to_the_bound_is_served(void **state) {
+    (void)state;
+    static char header[WIDE + 1], request[3 * WIDE], body[WIDE + 1];
+    tdm_http1_config_t c = rig_config();
+    c.header_max = 16384; /* as a house has it */
+    rig_close(rig);
+    rig = rig_open(&c);
+    memset(wide, 'v', WIDE);
+    memset(body, 'b', WIDE);
+    for (uint32_t field_sz = WIDE; field_sz >= 100; field_sz /= 2) {
+        fields(header, field_sz);
+        (void)snprintf(request, sizeof request, "GET /info HTTP/1.1\r\n%s" END, header);
+        has(client_ask(rig, request), "HTTP/1.1 200 ");
+        (void)snprintf(request, sizeof request,
+                       "POST /echo HTTP/1.1\r\nContent-Length: %zu\r\n%s" END "%s", strlen(body),
+                       header, body);
+        has(client_ask(rig, request), "bbb");
+        (void)snprintf(request, sizeof request, "POST /stream?50,0 HTTP/1.1\r\n%s" END, header);
+        has(client_ask(rig, request), "data: 49");
+    }
+    assert_int_equal(refused(TDM_REFUSE_header_too_large), 0);
+}
+
 static void nonsense_is_refused_and_the_next_request_served(void **state) {
     (void)state;
     static const char *const bad[] = {
@@ -466,6 +500,7 @@ int main(void) {
         CASE(an_endless_body_is_cut),
         CASE(bodies_together_have_a_bound),
         CASE(a_header_over_the_bound_gets_431),
+        CASE(a_header_up_to_the_bound_is_served),
         CASE(nonsense_is_refused_and_the_next_request_served),
         CASE(a_request_that_drips_in_is_cut),
         CASE(a_long_answer_is_not_overdue),
