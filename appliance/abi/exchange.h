@@ -67,6 +67,14 @@ typedef enum tdm_content_type {
     TDM_CONTENT_SCRIPT,       /* text/javascript; charset=utf-8 */
 } tdm_content_type_t;
 
+/* What pages of other origins may send and read, and for how many seconds a
+   browser may remember it (Fetch Standard, CORS protocol): the same at every
+   door. */
+#define TDM_CORS_SENT "authorization, content-type, x-request-id"
+#define TDM_CORS_READ                                                                              \
+    "x-request-id, retry-after, retry-after-ms, x-should-retry, openai-processing-ms"
+#define TDM_CORS_AGE_S "86400"
+
 struct tdm_pipe;
 
 typedef struct tdm_exchange {

@@ -53,8 +53,8 @@ static void add_methods(fields_t *f, uint32_t allow) {
     f->text_used += n + 1u;
     add(f, "allow", text);
     add(f, "access-control-allow-methods", text);
-    add(f, "access-control-allow-headers", "authorization, content-type, x-request-id");
-    add(f, "access-control-max-age", "86400");
+    add(f, "access-control-allow-headers", TDM_CORS_SENT);
+    add(f, "access-control-max-age", TDM_CORS_AGE_S);
 }
 
 static const char *content_type_text(uint32_t type) {
@@ -92,8 +92,7 @@ static void build(fields_t *f, const tdm_h3_t *h, const tdm_reply_head_t *head) 
     add(f, "access-control-allow-origin", "*");
     /* Long, and of use only where one of them is there. */
     if (head->request_id[0] != '\0' || head->retry_after_ms != 0 || head->processing_ms != 0)
-        add(f, "access-control-expose-headers",
-            "x-request-id, retry-after, retry-after-ms, openai-processing-ms");
+        add(f, "access-control-expose-headers", TDM_CORS_READ);
     if (head->allow != 0) add_methods(f, head->allow);
 }
 

@@ -42,10 +42,12 @@ static void add_common(struct MHD_Response *response, uint32_t type) {
 }
 
 /* Pages of other origins may read the API, never the pages that the door
-   answers by itself: those tell of the machine. */
-static void add_origin(const tdm_http1_t *d, struct MHD_Response *response) {
-    if (d->config.allow_origin)
-        add(response, "Access-Control-Allow-Origin", d->config.allow_origin);
+   answers by itself: those tell of the machine.  has_fields: one of
+   TDM_CORS_READ is there. */
+static void add_origin(const tdm_http1_t *d, struct MHD_Response *response, int has_fields) {
+    if (!d->config.allow_origin) return;
+    add(response, "Access-Control-Allow-Origin", d->config.allow_origin);
+    if (has_fields) add(response, "Access-Control-Expose-Headers", TDM_CORS_READ);
 }
 
 /* A client that may come again: the seconds of RFC 9110 section 10.2.3
@@ -68,8 +70,8 @@ static void add_allow(const tdm_http1_t *d, struct MHD_Response *response, uint3
     add(response, "Allow", text);
     if (!d->config.allow_origin) return;
     add(response, "Access-Control-Allow-Methods", text);
-    add(response, "Access-Control-Allow-Headers", "Authorization, Content-Type, X-Request-Id");
-    add(response, "Access-Control-Max-Age", "600");
+    add(response, "Access-Control-Allow-Headers", TDM_CORS_SENT);
+    add(response, "Access-Control-Max-Age", TDM_CORS_AGE_S);
 }
 
 static enum MHD_Result send_response(request_t *r, connection_t *conn,
@@ -148,7 +150,8 @@ enum MHD_Result tdm_http1_reply(request_t *r, connection_t *conn) {
                                                 BLOCK_SZ, read_body, r, NULL);
     if (!response) return MHD_NO;
     add_common(response, head->content_type);
-    add_origin(r->door, response);
+    add_origin(r->door, response,
+               head->request_id[0] || head->retry_after_ms || head->processing_ms);
     add_retry(response, head->retry_after_ms);
     add_allow(r->door, response, head->allow);
     if (head->request_id[0]) add(response, "x-request-id", head->request_id);
@@ -181,8 +184,9 @@ enum MHD_Result tdm_http1_refuse(request_t *r, connection_t *conn, tdm_reason_t 
         MHD_create_response_from_buffer((size_t)sz, text, MHD_RESPMEM_MUST_COPY);
     if (!response) return MHD_NO;
     add_common(response, TDM_CONTENT_JSON);
-    add_origin(r->door, response);
-    if (status == 429 || status == 503) add_retry(response, 1000);
+    int may_retry = status == 429 || status == 503;
+    add_origin(r->door, response, may_retry);
+    if (may_retry) add_retry(response, 1000);
     tdm_count(r->door->wires.block, TDM_METRIC_refusals_total, tdm_label_reason(reason), 1);
     return send_response(r, conn, response, status);
 }

@@ -369,13 +369,16 @@ static void options_tells_methods_and_cors(void **state) {
     has(a, "Allow: GET, POST, OPTIONS\r\n");
     has(a, "Access-Control-Allow-Origin: *\r\n");
     has(a, "Access-Control-Allow-Methods: GET, POST, OPTIONS\r\n");
-    has(a, "Access-Control-Allow-Headers: Authorization,");
+    has(a, "Access-Control-Allow-Headers: " TDM_CORS_SENT "\r\n");
+    has(a, "Access-Control-Max-Age: " TDM_CORS_AGE_S "\r\n");
+    assert_null(strstr(a, "Expose"));
 }
 
 static void a_refusal_tells_when_to_come_again(void **state) {
     (void)state;
     const char *a = client_ask(rig, "GET /limited HTTP/1.1\r\n" END);
     has(a, "HTTP/1.1 429 ");
+    has(a, "Access-Control-Expose-Headers: " TDM_CORS_READ "\r\n");
     has(a, "Retry-After: 2\r\n");
     has(a, "retry-after-ms: 1500\r\n");
     has(a, "x-should-retry: true\r\n");
