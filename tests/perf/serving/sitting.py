@@ -209,7 +209,7 @@ def below(name, entry, cells, shares):
 def lanes_of(entries):
     """Who measures what, for 1, 2 and 4 lanes: the lists of this file's head."""
     a, b = "arxiv_sample_60", "arxiv_sample_30"
-    parts = {"knees": [], "low": [], "ways": [], "same": [], "short": [], "traces": [], "series": []}
+    parts = {"knees": [], "low": [], "ways": [], "same": [], "short": [], "short_low": [], "traces": [], "series": []}
     if a in entries:
         fused, serial, fixed, streams, fused_fixed, fixed2 = entries[a]["cells"]
         parts["knees"] = [*knees(a, [fused, serial, fixed], False), [a, fused, f"as {fixed}"], [a, fused, f"as {serial}"]]
@@ -223,16 +223,18 @@ def lanes_of(entries):
         steps = [s for c in (fused, serial, fixed) for s in knees(b, [c], True)[:3]]
         parts["short"] = [*steps, *knees(b, [fused, serial, fixed], False), [b, fused, f"as {fixed}"],
                           [b, fused, f"as {serial}"]]
+        parts["short_low"] = below(b, entries[b], [0, 1, 2], (0.85, 0.7, 0.5))
     others = [(k, e) for k, e in entries.items() if e["trace"] != "arxiv_sample"]
     for share in (0.95, 0.7):
         for name, entry in others:
             parts["traces"] += below(name, entry, [0, 2], (share,))
             parts["series"] += below(name, entry, [1], (share,))
     rest = [[a, c, "rest"] for c in entries[a]["cells"] for _ in SHARES] if a in entries else []
-    one, two = parts["knees"] + parts["low"] + parts["ways"] + parts["same"], parts["short"] + parts["traces"] + parts["series"]
+    one, two = parts["knees"] + parts["low"] + parts["ways"] + parts["same"], parts["short"] + parts["traces"] + parts["series"] + parts["short_low"]
     return {"1": [one + two + rest],
             "2": [one + rest, two],
-            "4": [parts["knees"] + parts["low"] + parts["same"] + rest, parts["short"], parts["ways"], parts["traces"] + parts["series"]]}
+            "4": [parts["knees"] + parts["low"] + parts["same"] + rest, parts["short"] + parts["short_low"],
+                  parts["ways"], parts["traces"] + parts["series"]]}
 
 
 def make(args):
