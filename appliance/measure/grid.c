@@ -93,9 +93,10 @@ static uint32_t batch_after(uint32_t b, uint32_t pop) {
     return b < pop ? TDM_MIN(2u * b, pop) : 2u * b;
 }
 
-/* hybrids adds decodes alone (at prefill depth 0) and beside prefill.  The
-   other variants differ from fused by a factor that a few shapes tell. */
-static void hybrids(const tdm_measure_limits_t *l, int is_slow, tdm_grid_stage_t *s) {
+/* hybrids adds decodes alone, where no stage before had the population, and
+   beside prefill.  The other variants differ from fused by a factor that a
+   few shapes tell. */
+static void hybrids(const tdm_measure_limits_t *l, int is_slow, int is_new, tdm_grid_stage_t *s) {
     static const uint32_t some[] = {16, 64, 512, 2048}, few[] = {16, 64, 256};
     const uint32_t *chunk = is_slow ? few : some;
     uint32_t cnt = is_slow ? TDM_COUNT_OF(few) : TDM_COUNT_OF(some);
@@ -103,7 +104,7 @@ static void hybrids(const tdm_measure_limits_t *l, int is_slow, tdm_grid_stage_t
         uint64_t kv = (uint64_t)b * s->pop_depth;
         if (kv > 0 && kv < KV_MIN) continue;
         tdm_grid_shape_t one = {.batch = b, .kv = (uint32_t)kv};
-        if (s->depth == 0) add(s, one);
+        if (is_new) add(s, one);
         if (!is_beside(l, b, s->pop_cnt, is_slow)) continue;
         for (uint32_t i = 0; i < cnt; i++) {
             uint32_t others = is_compared(b, s->pop_cnt, is_slow) && chunk[i] >= 64;
@@ -156,7 +157,9 @@ int tdm_grid_stage(const tdm_measure_limits_t *l, int is_slow, uint32_t k, tdm_g
         (void)snprintf(s->name, sizeof s->name, "%u decodes, %u deep, prefill at %u", pop,
                        pop_depth, depth);
         if (pop_depth == 0) alone(l, s);
-        hybrids(l, is_slow, s);
+        uint32_t before = 0;
+        while (plan_of[before].pop_depth != pop_depth) before++;
+        hybrids(l, is_slow, before == i, s);
         return 1;
     }
     return 0;

@@ -8,15 +8,15 @@
 
      population      prefill depth    shapes
      shallow         0, 1024, 4096    prefill alone, lin[N] (at 0), decodes
-                                      alone (at 0), hybrids; S = 0
+                                      alone (once), hybrids; S = 0
      1024 deep       0, 1024          decodes alone, hybrids; S = b * 1024
      256 deep        0, 1024          S = b * 256
      4096 deep ...   0, 1024          S = b * 4096
 
    Every coordinate is an entry of its axis, so b is a power of two where
-   S counts, and S is left at 0 for the shallow one, which may be of 192.  On a slow machine,
-   where a long slice takes a second, there are fewer: what lies between
-   follows the law of the rest (appliance/profile/fit.h).  Where slots open
+   S counts, and S is left at 0 for the shallow one, which may be of 192.  On
+   a slow machine, where a long slice takes a second, there are fewer: what
+   lies between follows the law of the rest (appliance/profile/fit.h).  Where slots open
    at any depth (is_filled of the limits) a population costs nothing, and
    there are as many decodes as fit, up to a million tokens of KV.  Pure. */
 

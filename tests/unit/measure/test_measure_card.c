@@ -116,7 +116,7 @@ static tdm_status_t on_run(void *ctx, tdm_plan_t *plan, tdm_result_t *result, td
         sampled(plan->decode[i].slot, plan->decode[i].pos + 1);
         tdm_slots_done(x.slots, plan->decode[i].slot, plan->decode[i].pos, 1);
     }
-    double h = c > 0.0 ? pairs / c - (c + 1.0) / 2.0 : 0.0, att = 0.0, ms = 0.0004;
+    double h = c > 0.0 ? fmax(pairs / c - (c + 1.0) / 2.0, 0.0) : 0.0, att = 0.0, ms = 0.0004;
     if (c + b > 0.0) {
         att = attention_ms(c, h, b, kv, plan->route);
         ms = products_ms(rows_of(c + b)) + att + (b > 0.0 ? 0.23 + 1e-3 * b : 0.0);
