@@ -3,10 +3,10 @@
 
 #include "appliance/base/atomic.h"
 #include "appliance/base/check.h"
+#include "appliance/base/cidr.h"
 #include "appliance/base/clock.h"
 #include "appliance/base/log.h"
 #include "appliance/base/size.h"
-#include "appliance/boot/cidr.h"
 #include "appliance/profile/file.h"
 #include "appliance/profile/profile.h"
 #include "net/quic/cert.h"

@@ -1,32 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "appliance/setup/setup_private.h"
 
+#include "appliance/base/cidr.h"
 #include "appliance/sizing/cpus.h"
 
-#include <arpa/inet.h>
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 
-static int is_address(int family, const char *text, size_t len) {
-    char copy[64];
-    unsigned char out[16];
-    if (len >= sizeof copy) return 0;
-    memcpy(copy, text, len);
-    copy[len] = 0;
-    return inet_pton(family, copy, out) == 1;
+/* is_net: an address with its prefix; is_address: one without. */
+static int is_net(int family, const char *text) {
+    uint8_t addr[16], prefix;
+    return tdm_cidr_read("", text, family, addr, &prefix, NULL) == TDM_OK && prefix > 0;
 }
 
-static int is_net(int family, const char *text) {
-    const char *slash = strchr(text, '/');
-    if (!slash || !isdigit((unsigned char)slash[1])) return 0;
-    unsigned prefix = 0;
-    for (const char *p = slash + 1; *p; p++) {
-        if (!isdigit((unsigned char)*p) || p - slash > 3) return 0;
-        prefix = prefix * 10 + (unsigned)(*p - '0');
-    }
-    return prefix > 0 && prefix <= (family == AF_INET ? 32u : 128u) &&
-           is_address(family, text, (size_t)(slash - text));
+static int is_address(int family, const char *text) {
+    uint8_t addr[16], prefix;
+    return tdm_cidr_read("", text, family, addr, &prefix, NULL) == TDM_OK && prefix == 0;
 }
 
 static int is_host(const char *text) {
@@ -81,10 +72,9 @@ int tdm_setup_kind_is(tdm_setup_kind_t kind, const char *text) {
     case TDM_SETUP_NET: return is_net(AF_INET, text) || is_net(AF_INET6, text);
     case TDM_SETUP_NET4: return is_net(AF_INET, text);
     case TDM_SETUP_NET6: return is_net(AF_INET6, text);
-    case TDM_SETUP_ADDRESS:
-        return is_address(AF_INET, text, strlen(text)) || is_address(AF_INET6, text, strlen(text));
-    case TDM_SETUP_ADDRESS4: return is_address(AF_INET, text, strlen(text));
-    case TDM_SETUP_ADDRESS6: return is_address(AF_INET6, text, strlen(text));
+    case TDM_SETUP_ADDRESS: return is_address(AF_INET, text) || is_address(AF_INET6, text);
+    case TDM_SETUP_ADDRESS4: return is_address(AF_INET, text);
+    case TDM_SETUP_ADDRESS6: return is_address(AF_INET6, text);
     case TDM_SETUP_KIND_CNT: break;
     }
     return 0;

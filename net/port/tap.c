@@ -4,6 +4,7 @@
 
 #include "net/port/port_private.h"
 
+#include "appliance/base/cidr.h"
 #include "appliance/base/log.h"
 
 #include <arpa/inet.h>
@@ -12,29 +13,20 @@
 #include <linux/if_tun.h>
 #include <net/if.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
 tdm_status_t tap_address_parse(const char *text, int family, tap_address_t *out, tdm_error_t *err) {
-    char addr[64];
     memset(out, 0, sizeof *out);
     if (text[0] == '\0') return TDM_OK;
-    const char *slash = strchr(text, '/');
-    size_t addr_sz = slash != NULL ? (size_t)(slash - text) : 0;
-    if (addr_sz == 0 || addr_sz >= sizeof addr)
-        return tdm_error_set(err, TDM_ERR_INVAL, "port: \"%s\" is not address/prefix", text);
-    memcpy(addr, text, addr_sz);
-    addr[addr_sz] = '\0';
-    char *end;
-    unsigned long prefix = strtoul(slash + 1, &end, 10);
-    if (slash[1] < '0' || slash[1] > '9' || *end != '\0' || prefix < 1 ||
-        prefix > (family == AF_INET ? 31 : 127) || inet_pton(family, addr, out->addr) != 1)
-        return tdm_error_set(err, TDM_ERR_INVAL, "port: \"%s\" is not an IPv%c address/prefix",
-                             text, family == AF_INET ? '4' : '6');
+    tdm_status_t st = tdm_cidr_read("port", text, family, out->addr, &out->prefix, err);
+    if (st != TDM_OK) return st;
+    if (out->prefix == 0 || out->prefix > (family == AF_INET ? 31 : 127))
+        return tdm_error_set(err, TDM_ERR_INVAL,
+                             "port: \"%s\" is no IPv%c address/prefix with room for two", text,
+                             family == AF_INET ? '4' : '6');
     out->family = (uint8_t)family;
-    out->prefix = (uint8_t)prefix;
     return TDM_OK;
 }
 

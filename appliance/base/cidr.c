@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "appliance/boot/cidr.h"
+#include "appliance/base/cidr.h"
 
 #include <arpa/inet.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TDM_BOOT_CIDR_H
-#define TDM_BOOT_CIDR_H
+#ifndef TDM_BASE_CIDR_H
+#define TDM_BASE_CIDR_H
 
 /* Addresses as an operator writes them: 192.0.2.10/24, fd00::10/64, or
    without the prefix. */
@@ -18,4 +18,4 @@ TDM_MUST_USE tdm_status_t tdm_cidr_read(const char *key, const char *text, int f
 
 TDM_END_DECLS
 
-#endif /* TDM_BOOT_CIDR_H */
+#endif /* TDM_BASE_CIDR_H */

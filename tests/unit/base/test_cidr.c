@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "appliance/boot/cidr.h"
+#include "appliance/base/cidr.h"
 
 #include <arpa/inet.h>
 #include <string.h>
