@@ -38,20 +38,38 @@ static inline int can_launch_early() {
     return known;
 }
 
+// `ctas` CTAs a cluster (1: none), smem bytes of shared memory a CTA.
 template <typename... P, typename... A>
-static cudaError_t launch_early_smem(void (*kernel)(P...), dim3 grid, uint32_t threads,
-                                     uint32_t smem, cudaStream_t stream, A... args) {
-    cudaLaunchAttribute early;
-    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    early.val.programmaticStreamSerializationAllowed = 1;
+static cudaError_t launch_early_as(void (*kernel)(P...), uint32_t ctas, dim3 grid, uint32_t threads,
+                                   uint32_t smem, cudaStream_t stream, A... args) {
+    cudaLaunchAttribute attribute[2];
+    attribute[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute[0].val.programmaticStreamSerializationAllowed = 1;
+    attribute[1].id = cudaLaunchAttributeClusterDimension;
+    attribute[1].val.clusterDim.x = ctas;
+    attribute[1].val.clusterDim.y = 1;
+    attribute[1].val.clusterDim.z = 1;
     cudaLaunchConfig_t config = cudaLaunchConfig_t();
     config.gridDim = grid;
     config.blockDim = dim3(threads);
     config.dynamicSmemBytes = smem;
     config.stream = stream;
-    config.attrs = &early;
-    config.numAttrs = can_launch_early() ? 1 : 0;
+    config.attrs = attribute;
+    config.numAttrs = can_launch_early() ? ctas > 1 ? 2 : 1 : 0;
     return cudaLaunchKernelEx(&config, kernel, static_cast<P>(args)...);
+}
+
+template <typename... P, typename... A>
+static cudaError_t launch_early_smem(void (*kernel)(P...), dim3 grid, uint32_t threads,
+                                     uint32_t smem, cudaStream_t stream, A... args) {
+    return launch_early_as(kernel, 1, grid, threads, smem, stream, args...);
+}
+
+// A row of clusters, of 9.0 and later.
+template <typename... P, typename... A>
+static cudaError_t launch_early_cluster(void (*kernel)(P...), uint32_t ctas, uint32_t clusters,
+                                        uint32_t threads, cudaStream_t stream, A... args) {
+    return launch_early_as(kernel, ctas, dim3(ctas * clusters), threads, 0, stream, args...);
 }
 
 template <typename... P, typename... A>

@@ -15,7 +15,8 @@
 //
 //   stage  w block 0 [128][64] | w block 1 [128][64] | x [ROWS][64]
 //
-// Rows of 64 lie in the 128-byte swizzle of the copy engine.
+// Rows of 64 lie in the 128-byte swizzle of the copy engine.  Of a block's 128
+// rows block_row are fetched; the products of what lies in the rest are dropped.
 
 #define THREADS    288u
 #define WARP_FETCH 8u
@@ -31,6 +32,7 @@ typedef struct narrow_args {
     void *y;
     uint32_t rows;
     uint32_t out; // weight rows; of a pair those of one half
+    uint32_t block_row;
     uint32_t step_cnt;
     uint32_t split_cnt;
     uint32_t row_tile_cnt;
@@ -70,7 +72,7 @@ template <uint32_t ROWS, uint32_t BLOCKS, bool IS_PAIR> struct narrow {
     // The first weight row of a tile's block.
     static __device__ __forceinline__ uint32_t row_of(const narrow_args_t &a, uint32_t tile,
                                                       uint32_t block) {
-        return IS_PAIR ? tile * BLOCK + block * a.out : (tile * BLOCKS + block) * BLOCK;
+        return IS_PAIR ? tile * a.block_row + block * a.out : (tile * BLOCKS + block) * a.block_row;
     }
 };
 
@@ -95,7 +97,7 @@ template <class TR> struct fetcher {
 
     __device__ __forceinline__ void fetch_w(const CUtensorMap *w, uint32_t stage,
                                             uint32_t bar) const {
-        ptx_mbarrier_arrive_expect(bar, TR::STAGE_SZ);
+        ptx_mbarrier_arrive_expect(bar, TR::W_SZ / BLOCK * a.block_row + TR::X_ROWS * 128);
 #pragma unroll
         for (uint32_t b = 0; b < TR::W_SZ / BLOCK_SZ; b++) {
             ptx_tma_load_2d(stage + b * BLOCK_SZ, w, bar, step * TDM_NARROW_K,
@@ -165,16 +167,16 @@ template <uint32_t ROWS, uint32_t BLOCKS, bool IS_PAIR>
 static __device__ __forceinline__ void put(const narrow_args_t &a, const unit_t &u, uint32_t wg,
                                            const float (&sum)[BLOCKS][ROWS / 2]) {
     const uint32_t lane = threadIdx.x % 32;
-    const uint32_t down = wg * 64 + threadIdx.x / 32 % 4 * 16 + lane / 4;
+    const uint32_t down = wg * 64 + threadIdx.x / 32 % 4 * 16 + lane / 4; // of the block
     float *part = static_cast<float *>(a.y) + static_cast<uint64_t>(u.split) * a.rows * a.out;
     __nv_bfloat16 *y = static_cast<__nv_bfloat16 *>(a.y);
 #pragma unroll
     for (uint32_t i = 0; i < ROWS / 2; i++) {
         const uint32_t r = u.row_tile * ROWS + i / 4 * 8 + lane % 4 * 2 + i % 2;
         const uint32_t at = down + i / 2 % 2 * 8;
-        if (r >= a.rows) continue;
+        if (r >= a.rows || at >= a.block_row) continue;
         if constexpr (IS_PAIR) {
-            const uint32_t o = u.tile * BLOCK + at;
+            const uint32_t o = u.tile * a.block_row + at;
             if (o < a.out) {
                 y[static_cast<uint64_t>(r) * a.out + o] =
                     __float2bfloat16_rn(swiglu(sum[0][i], sum[1][i]));
@@ -182,7 +184,7 @@ static __device__ __forceinline__ void put(const narrow_args_t &a, const unit_t 
         } else {
 #pragma unroll
             for (uint32_t b = 0; b < BLOCKS; b++) {
-                const uint32_t o = (u.tile * BLOCKS + b) * BLOCK + at;
+                const uint32_t o = (u.tile * BLOCKS + b) * a.block_row + at;
                 if (o < a.out) part[static_cast<uint64_t>(r) * a.out + o] = sum[b][i];
             }
         }
@@ -316,7 +318,8 @@ int tdm_narrow_run(void *encode_fn, const tdm_gemm_shape_t *s, const tdm_narrow_
     if (!tdm_narrow_takes(s) || cut->grid == 0) return cudaErrorInvalidValue;
     int row_kind = 0;
     while (8u << row_kind < cut->row_cnt) row_kind++;
-    int e = encode(encode_fn, w, s->out, s->in, BLOCK, CU_TENSOR_MAP_L2_PROMOTION_L2_128B, &w_map);
+    int e = encode(encode_fn, w, s->out, s->in, cut->block_row, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+                   &w_map);
     if (e == cudaSuccess) {
         e = encode(encode_fn, x, s->rows, s->in, cut->row_cnt, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
                    &x_map);
@@ -325,6 +328,7 @@ int tdm_narrow_run(void *encode_fn, const tdm_gemm_shape_t *s, const tdm_narrow_
     narrow_args_t a = {y,
                        s->rows,
                        is_pair ? s->out / 2 : s->out,
+                       cut->block_row,
                        (s->in + TDM_NARROW_K - 1) / TDM_NARROW_K,
                        cut->split_cnt,
                        cut->row_tile_cnt,

@@ -7,11 +7,14 @@
 
      y^T [out][rows] = w [out][in] * x [rows][in]^T
 
-   A CTA makes a tile of 128 or 256 weight rows over a range of `in`.  Its
-   ring begins to fill with weights, which nobody writes, before the kernel
-   in front is done: beside a norm or a rotation the memory keeps working.
-   It takes nearly all of an SM's shared memory: two of half the size, which meet
-   there, are slower (tests/perf/results/engine_cuda.md, step 9).
+   A CTA makes a tile of one or two blocks of weight rows over a range of `in`.
+   A block has room for 128 rows; where fewer deal the rows more evenly to the
+   SMs it holds fewer, and what is computed of the rest is dropped: memory sets
+   the pace, and only all SMs together draw all of its rate.  A CTA's ring
+   begins to fill with weights, which nobody writes, before the kernel in front
+   is done: beside a norm or a rotation the memory keeps working.  It takes
+   nearly all of an SM's shared memory: two of half the size, which meet there,
+   are slower (tests/perf/results/engine_cuda.md, step 9).
 
    Where the tiles are too few for the SMs `in` is cut, and the float32
    partial sums stay apart, [split][rows][out]: the kernel that reads them
@@ -35,7 +38,8 @@ TDM_BEGIN_DECLS
 typedef struct tdm_narrow_cut {
     uint32_t row_cnt; /* rows of a tile of x: 8, 16, 32, 64 or 128 */
     uint32_t row_tile_cnt;
-    uint32_t block_cnt; /* blocks of 128 weight rows in a tile: 1 or 2 */
+    uint32_t block_cnt; /* blocks of weight rows in a tile: 1 or 2 */
+    uint32_t block_row; /* weight rows of a block: a multiple of 8, 64 to 128 */
     uint32_t tile_cnt;
     uint32_t split_cnt; /* ranges of `in` */
     uint32_t grid;      /* CTAs; each makes every grid-th unit of tile, range and tile of x */
@@ -51,7 +55,7 @@ int tdm_narrow_takes(const tdm_gemm_shape_t *shape);
 tdm_narrow_cut_t tdm_narrow_cut(const tdm_gemm_shape_t *shape, uint32_t sm_cnt);
 
 /* tdm_narrow_cut_fixed: the same blocks and ranges whatever the rows, those
-   of 128. */
+   for 128 rows of x. */
 tdm_narrow_cut_t tdm_narrow_cut_fixed(const tdm_gemm_shape_t *shape, uint32_t sm_cnt);
 
 /* tdm_narrow_open tells the kernels how much shared memory they may take;

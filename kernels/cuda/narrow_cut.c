@@ -2,7 +2,10 @@
 #include "appliance/base/size.h"
 #include "kernels/cuda/narrow.h"
 
-#define BLOCK 128u /* weight rows of a block */
+/* Weight rows of a block: what its swizzle of 8 rows allows. */
+#define BLOCK_LEAST 64u
+#define BLOCK_MOST  128u
+#define BLOCK_STEP  8u
 
 int tdm_narrow_takes(const tdm_gemm_shape_t *s) {
     if (s->rows == 0 || s->in % 8 != 0 || s->in == 0) return 0;
@@ -21,33 +24,44 @@ static uint32_t rows_of(uint32_t rows) {
 static uint64_t cost(const tdm_gemm_shape_t *s, const tdm_narrow_cut_t *c) {
     uint64_t steps = tdm_ceil_div(tdm_ceil_div(s->in, TDM_NARROW_K), c->split_cnt);
     uint64_t units = tdm_ceil_div((uint64_t)c->tile_cnt * c->split_cnt * c->row_tile_cnt, c->grid);
-    uint64_t stage = ((uint64_t)c->block_cnt * BLOCK + c->row_cnt) * TDM_NARROW_K * 2;
-    uint64_t sums = (uint64_t)c->block_cnt * BLOCK * TDM_MIN(s->rows, c->row_cnt) * 4;
+    uint64_t stage = ((uint64_t)c->block_cnt * c->block_row + c->row_cnt) * TDM_NARROW_K * 2;
+    uint64_t sums = (uint64_t)c->block_cnt * c->block_row * TDM_MIN(s->rows, c->row_cnt) * 4;
     return units * (steps * stage + (c->split_cnt > 1 ? 2 * sums : 0));
 }
 
 static tdm_narrow_cut_t cut_of(const tdm_gemm_shape_t *s, uint32_t sm_cnt, uint32_t blocks,
-                               uint32_t splits) {
-    tdm_narrow_cut_t c = {.row_cnt = rows_of(s->rows), .block_cnt = blocks, .split_cnt = splits};
-    c.tile_cnt = (uint32_t)tdm_ceil_div(s->out, blocks * BLOCK);
+                               uint32_t block_row, uint32_t splits) {
+    tdm_narrow_cut_t c = {.row_cnt = rows_of(s->rows),
+                          .block_cnt = blocks,
+                          .block_row = block_row,
+                          .split_cnt = splits};
+    c.tile_cnt = (uint32_t)tdm_ceil_div(s->out, blocks * block_row);
     /* A pair's tile is one block of each half. */
-    if (s->y_type == TDM_GEMM_BF16) c.tile_cnt = (uint32_t)tdm_ceil_div(s->out / 2, BLOCK);
+    if (s->y_type == TDM_GEMM_BF16) c.tile_cnt = (uint32_t)tdm_ceil_div(s->out / 2, block_row);
     c.row_tile_cnt = (uint32_t)tdm_ceil_div(s->rows, c.row_cnt);
     c.grid = TDM_MIN(c.tile_cnt * splits * c.row_tile_cnt, sm_cnt);
     return c;
 }
 
-tdm_narrow_cut_t tdm_narrow_cut(const tdm_gemm_shape_t *s, uint32_t sm_cnt) {
+/* The best of `in` whole or in ranges that are all resident at once. */
+static void try_splits(const tdm_gemm_shape_t *s, uint32_t sm_cnt, uint32_t blocks,
+                       uint32_t block_row, tdm_narrow_cut_t *best) {
     uint32_t steps = (uint32_t)tdm_ceil_div(s->in, TDM_NARROW_K);
-    uint32_t split_max = s->is_split ? TDM_MIN(TDM_NARROW_SPLIT_MAX, steps) : 1;
-    tdm_narrow_cut_t best = cut_of(s, sm_cnt, 2, 1);
-    if (s->y_type == TDM_GEMM_BF16) return best;
-    for (uint32_t blocks = 1; blocks <= 2; blocks++)
-        for (uint32_t splits = 1; splits <= split_max; splits++) {
-            tdm_narrow_cut_t c = cut_of(s, sm_cnt, blocks, splits);
-            if (splits > 1 && c.tile_cnt * splits * c.row_tile_cnt > sm_cnt) break;
-            if (cost(s, &c) < cost(s, &best)) best = c;
-        }
+    int is_cut = s->is_split && s->y_type != TDM_GEMM_BF16;
+    uint32_t split_max = is_cut ? TDM_MIN(TDM_NARROW_SPLIT_MAX, steps) : 1;
+    for (uint32_t splits = 1; splits <= split_max; splits++) {
+        tdm_narrow_cut_t c = cut_of(s, sm_cnt, blocks, block_row, splits);
+        if (splits > 1 && c.tile_cnt * splits * c.row_tile_cnt > sm_cnt) break;
+        if (cost(s, &c) < cost(s, best)) *best = c;
+    }
+}
+
+tdm_narrow_cut_t tdm_narrow_cut(const tdm_gemm_shape_t *s, uint32_t sm_cnt) {
+    tdm_narrow_cut_t best = cut_of(s, sm_cnt, 2, BLOCK_MOST, 1);
+    uint32_t least = s->y_type == TDM_GEMM_BF16 ? 2 : 1;
+    for (uint32_t row = BLOCK_MOST; row >= BLOCK_LEAST; row -= BLOCK_STEP)
+        for (uint32_t blocks = least; blocks <= 2; blocks++)
+            try_splits(s, sm_cnt, blocks, row, &best);
     return best;
 }
 
@@ -55,5 +69,5 @@ tdm_narrow_cut_t tdm_narrow_cut_fixed(const tdm_gemm_shape_t *s, uint32_t sm_cnt
     tdm_gemm_shape_t at = *s;
     at.rows = TDM_NARROW_ROWS_MAX;
     tdm_narrow_cut_t c = tdm_narrow_cut(&at, sm_cnt);
-    return cut_of(s, sm_cnt, c.block_cnt, c.split_cnt);
+    return cut_of(s, sm_cnt, c.block_cnt, c.block_row, c.split_cnt);
 }

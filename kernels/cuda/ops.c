@@ -7,6 +7,7 @@
 #include "appliance/base/clock.h"
 #include "appliance/base/size.h"
 #include "kernels/cuda/cuda_private.h"
+#include "kernels/cuda/norm.h"
 #include "kernels/cuda/skinny.h"
 #include "kernels/cuda/span.h"
 #include "kernels/plan/health.h"
@@ -78,7 +79,7 @@ static void op_embed(void *ctx, const tdm_engine_iter_t *it) {
 
 static void norm(tdm_cuda_t *c, const float *weight) {
     CUDA_TRY(c,
-             tdm_rows_norm(c->residual, &c->sums, weight, c->shape.hidden, c->shape.rms_eps, c->x,
+             tdm_norm_rows(c->residual, &c->sums, weight, c->shape.hidden, c->shape.rms_eps, c->x,
                            c->rows, c->stream),
              "a norm");
     mark(c, TDM_STAGE_NORM);
@@ -183,8 +184,8 @@ void tdm_cuda_walk(tdm_cuda_t *c) {
 
 static void logits(tdm_cuda_t *c) {
     CUDA_TRY(c,
-             tdm_rows_norm_wanted(c->step, c->residual, &c->sums, c->out_norm, c->shape.hidden,
-                                  c->shape.rms_eps, c->x, c->wants, c->stream),
+             tdm_norm_wanted(c->step, c->residual, &c->sums, c->out_norm, c->shape.hidden,
+                             c->shape.rms_eps, c->x, c->wants, c->stream),
              "the last norm");
     mark(c, TDM_STAGE_NORM);
     product(c, HEAD, c->wants, c->x, c->head, c->logits);

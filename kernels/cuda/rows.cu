@@ -9,37 +9,14 @@
 #include "appliance/abi/fp8.h"
 #include "kernels/cuda/block.cuh"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/rows.cuh"
 #include "kernels/ptx/special.cuh"
 
 #define ROW_THREADS 256
 
-static __device__ const tdm_step_head_t *head_of(const void *step) {
-    return static_cast<const tdm_step_head_t *>(step);
-}
-
-static __device__ const tdm_step_row_t *row_of(const void *step, uint32_t r) {
-    const uint8_t *base = static_cast<const uint8_t *>(step);
-    return reinterpret_cast<const tdm_step_row_t *>(base + head_of(step)->row_off) + r;
-}
-
 static __device__ uint64_t page_of(const tdm_rows_pages_t &pages, const tdm_step_row_t *row) {
     uint64_t at = static_cast<uint64_t>(row->slot) * pages.table_stride;
     return pages.table[at + row->pos / TDM_KV_PAGE_TOKENS];
-}
-
-// Four bf16 as two words.
-static __device__ uint2 pack4(float4 v) {
-    __nv_bfloat162 lo = __floats2bfloat162_rn(v.x, v.y);
-    __nv_bfloat162 hi = __floats2bfloat162_rn(v.z, v.w);
-    return make_uint2(*reinterpret_cast<uint32_t *>(&lo), *reinterpret_cast<uint32_t *>(&hi));
-}
-
-static __device__ float lower(uint32_t two) {
-    return __uint_as_float(two << 16);
-}
-
-static __device__ float upper(uint32_t two) {
-    return __uint_as_float(two & 0xffff0000u);
 }
 
 // --- page tables and embedding ------------------------------------------
@@ -89,100 +66,6 @@ static __global__ void embed_kernel(const void *step, const uint2 *embed, uint32
         uint64_t at = page_of(pages, row) * TDM_KV_PAGE_TOKENS + row->pos % TDM_KV_PAGE_TOKENS;
         pages.token[at] = token;
     }
-}
-
-// --- norm -----------------------------------------------------------------
-
-#define NORM_KEEP 4u // quads that a thread keeps between the two passes
-
-static __device__ float square(float4 v) {
-    return v.x * v.x + v.y * v.y + (v.z * v.z + v.w * v.w);
-}
-
-static __device__ __forceinline__ float4 plus(float4 a, float4 b) {
-    return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
-}
-
-// Quad `at` of a sum of parts; all loads are on their way before the first add.
-static __device__ __forceinline__ float4 sum_at(const tdm_rows_sums_t &s, uint64_t at) {
-    const float4 *part = reinterpret_cast<const float4 *>(s.part) + at;
-    float4 v[TDM_ROWS_SUM_MAX];
-#pragma unroll
-    for (uint32_t c = 0; c < TDM_ROWS_SUM_MAX; c++) {
-        if (c < s.cnt) v[c] = part[c * (s.stride / 4)];
-    }
-    float4 sum = v[0];
-#pragma unroll
-    for (uint32_t c = 1; c < TDM_ROWS_SUM_MAX; c++) {
-        if (c < s.cnt) sum = plus(sum, v[c]);
-    }
-    return sum;
-}
-
-// One row: x and the sums of it, that begin at quad `at`.  IS_KEPT: what they
-// come to replaces x.
-template <bool IS_KEPT>
-static __device__ __forceinline__ void norm_row(float4 *x, const tdm_rows_sums_t &sums, uint64_t at,
-                                                const float4 *weight, uint32_t hidden, float eps,
-                                                uint2 *out) {
-    uint32_t quads = hidden / 4;
-    float4 keep[NORM_KEEP];
-    float sum = 0.0f;
-#pragma unroll
-    for (uint32_t k = 0; k < NORM_KEEP; k++) {
-        uint32_t i = threadIdx.x + k * blockDim.x;
-        keep[k] = i < quads ? x[i] : float4();
-        if (i < quads && sums.cnt) {
-            keep[k] = plus(keep[k], sum_at(sums, at + i));
-            if (IS_KEPT) x[i] = keep[k];
-        }
-        sum += square(keep[k]);
-    }
-    for (uint32_t i = threadIdx.x + NORM_KEEP * blockDim.x; i < quads; i += blockDim.x) {
-        float4 v = sums.cnt ? plus(x[i], sum_at(sums, at + i)) : x[i];
-        if (IS_KEPT && sums.cnt) x[i] = v;
-        sum += square(v);
-    }
-    sum = block_sum(sum);
-    float scale = rsqrtf(sum / static_cast<float>(hidden) + eps);
-    for (uint32_t k = 0, i = threadIdx.x; i < quads; k++, i += blockDim.x) {
-        float4 v;
-        if (k < NORM_KEEP) {
-            v = k == 0 ? keep[0] : k == 1 ? keep[1] : k == 2 ? keep[2] : keep[3];
-        } else {
-            v = !IS_KEPT && sums.cnt ? plus(x[i], sum_at(sums, at + i)) : x[i];
-        }
-        float4 w = weight[i];
-        out[i] = pack4(make_float4(v.x * scale * w.x, v.y * scale * w.y, v.z * scale * w.z,
-                                   v.w * scale * w.w));
-    }
-}
-
-static __global__ void norm_kernel(float4 *residual, tdm_rows_sums_t sums, const float4 *weight,
-                                   uint32_t hidden, float eps, uint2 *out) {
-    uint64_t at = static_cast<uint64_t>(blockIdx.x) * (hidden / 4);
-    let_next_in();
-    wait_for_before();
-    norm_row<true>(residual + at, sums, at, weight, hidden, eps, out + at);
-}
-
-static __global__ void norm_wanted_kernel(const void *step, const float4 *residual,
-                                          tdm_rows_sums_t sums, const float4 *weight,
-                                          uint32_t hidden, float eps, uint2 *out) {
-    let_next_in();
-    wait_for_before();
-    const tdm_step_head_t *h = head_of(step);
-    uint32_t quads = hidden / 4;
-    uint32_t i = blockIdx.x;
-    out += static_cast<uint64_t>(i) * quads;
-    if (i >= h->want_cnt) {
-        for (uint32_t k = threadIdx.x; k < quads; k += blockDim.x) out[k] = uint2();
-        return;
-    }
-    const tdm_step_want_t *want = reinterpret_cast<const tdm_step_want_t *>(
-        static_cast<const uint8_t *>(step) + h->want_off + static_cast<uint64_t>(i) * h->want_sz);
-    uint64_t at = static_cast<uint64_t>(want->row) * quads;
-    norm_row<false>(const_cast<float4 *>(residual) + at, sums, at, weight, hidden, eps, out);
 }
 
 // --- rotary positions -----------------------------------------------------
@@ -375,29 +258,6 @@ int tdm_rows_embed(const void *step, const void *embed, uint32_t hidden, float *
     return launch_early(embed_kernel, rows, ROW_THREADS, stream, step,
                         static_cast<const uint2 *>(embed), hidden,
                         reinterpret_cast<float4 *>(residual), *pages, start_ns);
-}
-
-// A quad a thread where 512 threads are enough.
-static uint32_t norm_threads(uint32_t hidden) {
-    uint32_t warps = (hidden / 4 + 31) / 32;
-    return 32 * (warps < 16 ? warps : 16);
-}
-
-int tdm_rows_norm(float *residual, const tdm_rows_sums_t *sums, const float *weight,
-                  uint32_t hidden, float eps, void *out, uint32_t rows,
-                  struct CUstream_st *stream) {
-    return launch_early(
-        norm_kernel, rows, norm_threads(hidden), stream, reinterpret_cast<float4 *>(residual),
-        *sums, reinterpret_cast<const float4 *>(weight), hidden, eps, static_cast<uint2 *>(out));
-}
-
-int tdm_rows_norm_wanted(const void *step, const float *residual, const tdm_rows_sums_t *sums,
-                         const float *weight, uint32_t hidden, float eps, void *out, uint32_t wants,
-                         struct CUstream_st *stream) {
-    return launch_early(norm_wanted_kernel, wants, norm_threads(hidden), stream, step,
-                        reinterpret_cast<const float4 *>(residual), *sums,
-                        reinterpret_cast<const float4 *>(weight), hidden, eps,
-                        static_cast<uint2 *>(out));
 }
 
 int tdm_rows_rope_append(const void *step, const tdm_rows_rope_t *rope,

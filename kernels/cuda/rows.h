@@ -54,18 +54,6 @@ typedef struct tdm_rows_sums {
 
 #define TDM_ROWS_SUM_MAX 8u
 
-/* tdm_rows_norm: residual[r] += sums[r], where there are any, and
-   out[r] = RMSNorm(residual[r]) * weight, bf16. */
-int tdm_rows_norm(float *residual, const tdm_rows_sums_t *sums, const float *weight,
-                  uint32_t hidden, float eps, void *out, uint32_t rows, struct CUstream_st *stream);
-
-/* tdm_rows_norm_wanted: the same of the rows that the step wants sampled,
-   packed: out[i] is of want[i]'s row, zero past want_cnt; the residual stays
-   as it is. */
-int tdm_rows_norm_wanted(const void *step, const float *residual, const tdm_rows_sums_t *sums,
-                         const float *weight, uint32_t hidden, float eps, void *out, uint32_t wants,
-                         struct CUstream_st *stream);
-
 /* tdm_rows_rope_append: of qkv, a sum of [rows][nhead_q + 2 nhead_kv][head_dim]
    float32 the queries are rotated into q [rows][nhead_q][head_dim] bf16,
    the keys rotated and the values as they are into the pages' pools

@@ -3,6 +3,7 @@
    one row, rows past the count, widths of 8 and of many blocks, positions at
    the ends of pages; and that nothing else is written. */
 #include "kernels/cuda/rows.h"
+#include "kernels/cuda/norm.h"
 
 #include <math.h>
 #include <string.h>
@@ -162,7 +163,7 @@ static void try_norm(uint32_t rows, uint32_t wants, uint32_t grid, uint32_t hidd
     float *d_x = bench_put(x, (uint64_t)rows * hidden * 4), *d_g = bench_put(g, hidden * 4);
     tdm_rows_sums_t sums = parts((uint64_t)rows * hidden, cnt, x, rng);
     void *d_out = bench_put(NULL, (uint64_t)grid * hidden * 2);
-    bench_cuda(tdm_rows_norm_wanted(w.d_step, d_x, &sums, d_g, hidden, 1e-5f, d_out, grid, NULL),
+    bench_cuda(tdm_norm_wanted(w.d_step, d_x, &sums, d_g, hidden, 1e-5f, d_out, grid, NULL),
                "norm");
     bench_get(got, d_out, (uint64_t)grid * hidden * 2);
     for (uint32_t r = 0; r < grid; r++) {
@@ -173,7 +174,7 @@ static void try_norm(uint32_t rows, uint32_t wants, uint32_t grid, uint32_t hidd
     }
     bench_free(d_out);
     d_out = bench_put(NULL, (uint64_t)rows * hidden * 2);
-    bench_cuda(tdm_rows_norm(d_x, &sums, d_g, hidden, 1e-5f, d_out, rows, NULL), "norm");
+    bench_cuda(tdm_norm_rows(d_x, &sums, d_g, hidden, 1e-5f, d_out, rows, NULL), "norm");
     bench_get(got, d_out, (uint64_t)rows * hidden * 2);
     for (uint32_t r = 0; r < rows; r++) {
         norm_ref(x + (uint64_t)r * hidden, g, hidden, 1e-5, y);
@@ -188,6 +189,30 @@ static void try_norm(uint32_t rows, uint32_t wants, uint32_t grid, uint32_t hidd
     bench_free(d_out);
     if (cnt) bench_free((void *)(uintptr_t)sums.part);
     world_end();
+}
+
+/* A row's bits are the same among few rows and among many, whatever makes them. */
+static void try_norm_bits(uint32_t hidden, uint32_t cnt, tdm_rng_t *rng) {
+    enum { FEW = 5, MANY = 300 };
+    const uint32_t rows[] = {MANY, FEW};
+    const uint64_t sz = (uint64_t)FEW * hidden;
+    float *x = floats((uint64_t)MANY * hidden, rng), *whole = bench_alloc(MANY * hidden * 4);
+    float *d_g = bench_put(floats(hidden, rng), hidden * 4), *kept = bench_alloc(2 * sz * 4);
+    uint16_t *got = bench_alloc(2 * sz * 2);
+    tdm_rows_sums_t sums = parts((uint64_t)MANY * hidden, cnt, whole, rng);
+    for (uint32_t i = 0; i < 2; i++) {
+        float *d_x = bench_put(x, (uint64_t)MANY * hidden * 4);
+        void *d_out = bench_put(NULL, (uint64_t)MANY * hidden * 2);
+        bench_cuda(tdm_norm_rows(d_x, &sums, d_g, hidden, 1e-5f, d_out, rows[i], NULL), "norm");
+        bench_get(got + i * sz, d_out, sz * 2);
+        bench_get(kept + i * sz, d_x, sz * 4);
+        bench_free(d_x);
+        bench_free(d_out);
+    }
+    int is_same = memcmp(got, got + sz, sz * 2) == 0 && memcmp(kept, kept + sz, sz * 4) == 0;
+    bench_ok(is_same, "a norm's bits among few rows and many, width %u, %u parts", hidden, cnt);
+    bench_free(d_g);
+    if (cnt) bench_free((void *)(uintptr_t)sums.part);
 }
 
 static void try_rope(uint32_t rows, uint32_t grid, uint32_t nq, uint32_t nkv, uint32_t dim,
@@ -400,7 +425,7 @@ static void try_draw(uint64_t rows, uint64_t cols, int is_head) {
 
 int part_rows(void) {
     tdm_rng_t rng = {1};
-    const uint32_t width[] = {8, 24, 96, 576, 1032, 4096, 8192, 16640};
+    const uint32_t width[] = {8, 24, 96, 576, 1032, 3200, 4096, 5120, 8192, 16640};
     const uint32_t count[][2] = {{1, 1}, {1, 8}, {3, 4}, {33, 40}, {130, 144}};
     try_scatter(&rng);
     for (size_t k = 0; k < TDM_COUNT_OF(count); k++) {
@@ -417,6 +442,9 @@ int part_rows(void) {
         try_append_fp8(rows, grid, 3, 1, 64, &rng);
         try_append_fp8(rows, grid, 32, 8, 128, &rng);
     }
+    const uint32_t norm_width[] = {576, 3080, 3200, 4096, 5120, 8192, 16640};
+    for (uint32_t i = 0; i < TDM_COUNT_OF(norm_width); i++)
+        try_norm_bits(norm_width[i], i + 2, &rng);
     try_weights(5, 8, &rng);
     try_weights(33, 96, &rng);
     try_weights(300, 4096, &rng);
