@@ -11,12 +11,13 @@
 // the product in front left is then read in one round, and the next product waits for
 // no more.  Of many rows a CTA has one.  Either way the squares are added up in one
 // order, so the bits of a row do not depend on how many there are.
-#define NORM_THREADS   256u
-#define NORM_KEEP      4u // quads that a thread of a row's only CTA keeps between the two passes
-#define NORM_CTAS      4u // of a row, where they are few
-#define NORM_FEW_KEEP  2u // quads of a thread of these, told as a float2
-#define NORM_FEW_ROWS  128u
-#define NORM_FEW_QUADS (NORM_THREADS * NORM_CTAS * NORM_FEW_KEEP)
+#define NORM_THREADS   512u
+#define NORM_KEEP      4u   // quads that a thread of a row's only CTA keeps between the two passes
+#define NORM_FEW_ROWS  32u  // as many clusters as find room at once
+#define NORM_CTAS      4u   // of a row, where they are few,
+#define NORM_PART      256u // their threads,
+#define NORM_FEW_KEEP  2u   // and quads of a thread of these, told as a float2
+#define NORM_FEW_QUADS (NORM_PART * NORM_CTAS * NORM_FEW_KEEP)
 
 static __device__ float square(float4 v) {
     return v.x * v.x + v.y * v.y + (v.z * v.z + v.w * v.w);
@@ -24,7 +25,7 @@ static __device__ float square(float4 v) {
 
 // What the CTAs of a row tell each other: each thread's squares, a quad each.
 typedef struct norm_told {
-    float2 square[NORM_CTAS][NORM_THREADS];
+    float2 square[NORM_CTAS][NORM_PART];
     uint64_t bar; // mbarrier: all of them are here
 } norm_told_t;
 
@@ -41,9 +42,11 @@ static __device__ __forceinline__ void norm_listen(norm_told_t *told) {
 #endif
 }
 
-// The sum of the row's squares, of which this thread has own, as if thread t of one CTA
-// had quads t, t + 256, ...  Nobody ends before all that is sent to it is there.
+// The sum of the row's squares, of which this thread has own, in the order of one CTA
+// whose thread t has quads t, t + 512, ...: each thread here is two of those.  Nobody
+// ends before all that is sent to it is there.
 static __device__ __forceinline__ float norm_sum(norm_told_t *told, float2 own) {
+    __shared__ float part[NORM_THREADS / 32];
 #if __CUDA_ARCH__ >= 900
     uint32_t bar = ptx_smem_addr(&told->bar);
     uint32_t mine = ptx_smem_addr(&told->square[blockIdx.x % NORM_CTAS][threadIdx.x]);
@@ -53,15 +56,25 @@ static __device__ __forceinline__ float norm_sum(norm_told_t *told, float2 own) 
     }
     ptx_cluster_wait(bar, 0);
 #endif
-    float2 square[NORM_CTAS];
-    float sum = 0.0f;
+    float2 v[NORM_CTAS];
 #pragma unroll
-    for (uint32_t c = 0; c < NORM_CTAS; c++) square[c] = told->square[c][threadIdx.x];
+    for (uint32_t c = 0; c < NORM_CTAS; c++) v[c] = told->square[c][threadIdx.x];
+    float low = v[0].x + v[2].x + v[0].y + v[2].y;
+    float high = v[1].x + v[3].x + v[1].y + v[3].y;
 #pragma unroll
-    for (uint32_t c = 0; c < NORM_CTAS; c++) sum += square[c].x;
+    for (int step = 16; step > 0; step /= 2) {
+        low += __shfl_xor_sync(~0u, low, step);
+        high += __shfl_xor_sync(~0u, high, step);
+    }
+    if (threadIdx.x % 32 == 0) {
+        part[threadIdx.x / 32] = low;
+        part[(NORM_PART + threadIdx.x) / 32] = high;
+    }
+    __syncthreads();
+    float sum = part[0];
 #pragma unroll
-    for (uint32_t c = 0; c < NORM_CTAS; c++) sum += square[c].y;
-    return block_sum(sum);
+    for (uint32_t w = 1; w < NORM_THREADS / 32; w++) sum += part[w];
+    return sum;
 }
 
 static __device__ __forceinline__ uint2 normed(float4 v, float scale, float4 w) {
@@ -131,7 +144,7 @@ static __device__ __forceinline__ void norm_few_weights(const norm_args_t &a,
                                                         float4 (&w)[NORM_FEW_KEEP]) {
 #pragma unroll
     for (uint32_t k = 0; k < NORM_FEW_KEEP; k++) {
-        uint32_t i = threadIdx.x + (blockIdx.x % NORM_CTAS + k * NORM_CTAS) * NORM_THREADS;
+        uint32_t i = threadIdx.x + (blockIdx.x % NORM_CTAS + k * NORM_CTAS) * NORM_PART;
         w[k] = i < a.hidden / 4 ? a.weight[i] : float4();
     }
 }
@@ -142,18 +155,18 @@ static __device__ __forceinline__ void norm_few_row(const norm_args_t &a, norm_t
                                                     uint64_t at, uint2 *out,
                                                     const float4 (&w)[NORM_FEW_KEEP]) {
     uint32_t quads = a.hidden / 4;
-    uint32_t first = threadIdx.x + blockIdx.x % NORM_CTAS * NORM_THREADS;
+    uint32_t first = threadIdx.x + blockIdx.x % NORM_CTAS * NORM_PART;
     float4 keep[NORM_FEW_KEEP];
 #pragma unroll
     for (uint32_t k = 0; k < NORM_FEW_KEEP; k++) {
-        uint32_t i = first + k * NORM_CTAS * NORM_THREADS;
+        uint32_t i = first + k * NORM_CTAS * NORM_PART;
         keep[k] = i < quads ? norm_read<IS_KEPT>(a, a.x + at, at, i) : float4();
     }
     float sum = norm_sum(told, make_float2(square(keep[0]), square(keep[1])));
     float scale = rsqrtf(sum / static_cast<float>(a.hidden) + a.eps);
 #pragma unroll
     for (uint32_t k = 0; k < NORM_FEW_KEEP; k++) {
-        uint32_t i = first + k * NORM_CTAS * NORM_THREADS;
+        uint32_t i = first + k * NORM_CTAS * NORM_PART;
         if (i < quads) out[i] = normed(keep[k], scale, w[k]);
     }
 }
@@ -165,7 +178,7 @@ static __global__ void norm_kernel(const norm_args_t a) {
     norm_row<true>(a, at, a.out + at);
 }
 
-static __global__ void __launch_bounds__(NORM_THREADS) norm_few_kernel(const norm_args_t a) {
+static __global__ void __launch_bounds__(NORM_PART) norm_few_kernel(const norm_args_t a) {
     uint64_t at = static_cast<uint64_t>(blockIdx.x / NORM_CTAS) * (a.hidden / 4);
     float4 w[NORM_FEW_KEEP];
     __shared__ norm_told_t told;
@@ -198,7 +211,7 @@ static __global__ void norm_wanted_kernel(const void *step, const norm_args_t a)
     norm_row<false>(a, at, out);
 }
 
-static __global__ void __launch_bounds__(NORM_THREADS)
+static __global__ void __launch_bounds__(NORM_PART)
     norm_wanted_few_kernel(const void *step, const norm_args_t a) {
     uint32_t quads = a.hidden / 4;
     uint32_t row = blockIdx.x / NORM_CTAS;
@@ -211,8 +224,8 @@ static __global__ void __launch_bounds__(NORM_THREADS)
     wait_for_before();
     uint64_t at = wanted_at(step, row, quads);
     if (at == ~UINT64_C(0)) {
-        uint32_t i = threadIdx.x + blockIdx.x % NORM_CTAS * NORM_THREADS;
-        for (; i < quads; i += NORM_CTAS * NORM_THREADS) out[i] = uint2();
+        uint32_t i = threadIdx.x + blockIdx.x % NORM_CTAS * NORM_PART;
+        for (; i < quads; i += NORM_CTAS * NORM_PART) out[i] = uint2();
         return;
     }
     norm_few_row<false>(a, &told, at, out, w);
@@ -228,7 +241,7 @@ static uint32_t norm_threads(uint32_t hidden) {
 // A cluster a row: only where there is work for all of its CTAs.
 static int norm_is_few(uint32_t rows, uint32_t hidden) {
     uint32_t quads = hidden / 4;
-    return rows <= NORM_FEW_ROWS && quads > (NORM_CTAS - 1) * NORM_THREADS &&
+    return rows <= NORM_FEW_ROWS && quads > (NORM_CTAS - 1) * NORM_PART &&
            quads <= NORM_FEW_QUADS && can_launch_early();
 }
 
@@ -242,7 +255,7 @@ int tdm_norm_rows(float *residual, const tdm_rows_sums_t *sums, const float *wei
                            eps,
                            static_cast<uint2 *>(out)};
     if (norm_is_few(rows, hidden)) {
-        return launch_early_cluster(norm_few_kernel, NORM_CTAS, rows, NORM_THREADS, stream, a);
+        return launch_early_cluster(norm_few_kernel, NORM_CTAS, rows, NORM_PART, stream, a);
     }
     return launch_early(norm_kernel, rows, norm_threads(hidden), stream, a);
 }
@@ -257,7 +270,7 @@ int tdm_norm_wanted(const void *step, const float *residual, const tdm_rows_sums
                            eps,
                            static_cast<uint2 *>(out)};
     if (norm_is_few(wants, hidden)) {
-        return launch_early_cluster(norm_wanted_few_kernel, NORM_CTAS, wants, NORM_THREADS, stream,
+        return launch_early_cluster(norm_wanted_few_kernel, NORM_CTAS, wants, NORM_PART, stream,
                                     step, a);
     }
     return launch_early(norm_wanted_kernel, wants, norm_threads(hidden), stream, step, a);

@@ -76,12 +76,13 @@ template <class TR> struct fresh_pair {
 };
 
 // The row's queries of this KV head, and its key and value, into shared
-// memory; with is_newest the latter into their page too.
+// memory; with is_newest the latter into newest_page too.
 template <class TR>
 static __device__ __forceinline__ void fresh_rotate(const fresh_args_t &a, uint8_t *smem,
                                                     const tdm_attn_seq_t &seq, uint32_t head_kv,
                                                     uint32_t group, const pod_paged &paged,
-                                                    bool is_newest, uint32_t first,
+                                                    bool is_newest, uint32_t newest_page,
+                                                    uint32_t first,
                                                     const fresh_pair<TR> (&pair)[FRESH_PAIR]) {
     using elem = typename TR::elem;
     using map = fresh_map<TR>;
@@ -118,9 +119,8 @@ static __device__ __forceinline__ void fresh_rotate(const fresh_args_t &a, uint8
         to[HALF + d] = one[1];
         if (j < group || !is_newest) continue;
         const void *pool = j == group ? a.pod.layer.k_pool : a.pod.layer.v_pool;
-        const uint32_t page = __ldg(paged.table + (pos >> paged.page_lg));
         elem *out = static_cast<elem *>(const_cast<void *>(pool)) +
-                    paged.template offset_in<TR::DIM>(page, pos);
+                    paged.template offset_in<TR::DIM>(newest_page, pos);
         out[d] = one[0];
         out[HALF + d] = one[1];
     }
@@ -165,7 +165,8 @@ static __device__ __forceinline__ void fresh_leave(float *to, const decode_rows<
 template <class TR>
 static __device__ __forceinline__ void fresh_fold(const fresh_args_t &a, const pod_blob &blob,
                                                   const tdm_attn_seq_t &seq,
-                                                  const tdm_pod_item_t &it, const uint8_t *smem) {
+                                                  const tdm_pod_item_t &it,
+                                                  const tdm_pod_merge_t &g, const uint8_t *smem) {
     constexpr uint32_t QUAD = TR::DIM / 4;
     for (uint32_t i = threadIdx.x; i < it.row_cnt * QUAD; i += TR::THREAD) {
         const uint32_t r = i / QUAD;
@@ -193,7 +194,8 @@ static __device__ __forceinline__ void fresh_fold(const fresh_args_t &a, const p
             o.z = fmaf(part, x.z, o.z);
             o.w = fmaf(part, x.w, o.w);
         }
-        pod_row_sink<TR> sink(a.pod, blob, seq, it, r, top, l, dim == 0);
+        pod_row_sink<TR> sink(
+            a.pod, blob, seq, it, [&] { return g; }, r, top, l, dim == 0);
         sink.put(dim, o.x, o.y);
         sink.put(dim + 2, o.z, o.w);
     }
@@ -205,9 +207,9 @@ static __device__ __forceinline__ void fresh_fold(const fresh_args_t &a, const p
 template <class TR>
 static __device__ __forceinline__ void fresh_merge(const fresh_args_t &a, const pod_blob &blob,
                                                    const tdm_attn_seq_t &seq,
-                                                   const tdm_pod_item_t &it) {
+                                                   const tdm_pod_item_t &it,
+                                                   const tdm_pod_merge_t &g) {
     constexpr uint32_t QUAD = TR::DIM / 4;
-    const tdm_pod_merge_t g = blob.merge[it.merge];
     const pod_part from = pod_part_of<TR::DIM>(a.pod, g);
     tdm_pod_item_t whole = it;
     whole.merge = TDM_POD_NO_MERGE;
@@ -275,8 +277,13 @@ __global__ void __launch_bounds__(TR::THREAD, TR::CTA_SM)
     ring.v = static_cast<const typename TR::elem *>(a.pod.layer.v_pool);
     ring.smem = smem + warp * map::RING_SZ;
     if (mine.kv_begin < mine.kv_end) ring.begin(paged, mine);
+    // What is asked for later, while nothing waits for it.
+    const tdm_pod_merge_t g =
+        it.merge == TDM_POD_NO_MERGE ? tdm_pod_merge_t() : blob.merge[it.merge];
+    const uint32_t pos = seq.kv_cnt - 1;
+    const uint32_t newest_page = is_newest ? __ldg(paged.table + (pos >> paged.page_lg)) : 0;
     const uint32_t group = blob.head->group;
-    const float *turn = a.fresh.turn + static_cast<uint64_t>(seq.kv_cnt - 1) * TR::DIM;
+    const float *turn = a.fresh.turn + static_cast<uint64_t>(pos) * TR::DIM;
     // Rows past the group are zero.
     for (uint32_t i = group * map::Q_ROW / 2 + threadIdx.x; i < 16 * map::Q_ROW / 2;
          i += TR::THREAD) {
@@ -299,7 +306,8 @@ __global__ void __launch_bounds__(TR::THREAD, TR::CTA_SM)
                 pair[n].begin(turn, group, min(i + n * TR::THREAD, (group + 2) * TR::DIM / 2 - 1));
             }
         }
-        fresh_rotate<TR>(a, fresh_smem, seq, it.head_kv, group, paged, is_newest, i, pair);
+        fresh_rotate<TR>(a, fresh_smem, seq, it.head_kv, group, paged, is_newest, newest_page, i,
+                         pair);
     }
     __syncthreads();
     decode_rows<TR> w;
@@ -319,7 +327,7 @@ __global__ void __launch_bounds__(TR::THREAD, TR::CTA_SM)
         uint32_t slot = ring.smem;
         for (uint32_t tok = mine.kv_begin; tok < mine.kv_end; tok += 16) {
             if (is_newest && tok + 16 >= it.kv_end) {
-                fresh_patch<TR>(smem, slot, ring.after(slot), seq.kv_cnt - 1 - tok);
+                fresh_patch<TR>(smem, slot, ring.after(slot), pos - tok);
             }
             ring.turn();
             decode_block<TR>(ring, slot, query, tok, mine.kv_end, a.pod.scale_lg2, w);
@@ -330,14 +338,14 @@ __global__ void __launch_bounds__(TR::THREAD, TR::CTA_SM)
     }
     fresh_leave<TR>(reinterpret_cast<float *>(fresh_smem + warp * map::RING_SZ), w);
     __syncthreads();
-    fresh_fold<TR>(a, blob, seq, it, fresh_smem);
+    fresh_fold<TR>(a, blob, seq, it, g, fresh_smem);
     uint32_t merge = 0;
     if (it.merge != TDM_POD_NO_MERGE) {
         __syncthreads(); // what the CTA wrote is thread 0's to publish, M1
-        if (threadIdx.x == 0) is_last = merge_arrive(a.pod, blob, it.merge);
+        if (threadIdx.x == 0) is_last = merge_arrive(a.pod, it.merge, g.split_cnt);
         __syncthreads();
         merge = is_last;
-        if (merge) fresh_merge<TR>(a, blob, seq, it);
+        if (merge) fresh_merge<TR>(a, blob, seq, it, g);
     }
     if (threadIdx.x) return;
     atomicAdd(&a.pod.count->vcta[TDM_KIND_DECODE], 1ull);

@@ -68,7 +68,16 @@ template <class TR> struct pod_row_sink {
 
     __device__ __forceinline__ pod_row_sink(const pod_args_t &a, const pod_blob &blob,
                                             const tdm_attn_seq_t &seq, const tdm_pod_item_t &it,
-                                            uint32_t r, float m, float l, bool is_first) {
+                                            uint32_t r, float m, float l, bool is_first)
+        : pod_row_sink(
+              a, blob, seq, it, [&] { return blob.merge[it.merge]; }, r, m, l, is_first) {}
+
+    // merge_of() gives the item's merge, where it has one.
+    template <class F>
+    __device__ __forceinline__ pod_row_sink(const pod_args_t &a, const pod_blob &blob,
+                                            const tdm_attn_seq_t &seq, const tdm_pod_item_t &it,
+                                            F merge_of, uint32_t r, float m, float l,
+                                            bool is_first) {
         out = nullptr;
         part = nullptr;
         inv = 1.0f;
@@ -81,7 +90,7 @@ template <class TR> struct pod_row_sink {
             inv = l == 0.0f ? 0.0f : 1.0f / l;
             if (is_first && a.layer.lse) a.layer.lse[off / TR::DIM] = pod_lse(m, l);
         } else {
-            const tdm_pod_merge_t g = blob.merge[it.merge];
+            const tdm_pod_merge_t g = merge_of();
             pod_part to = pod_part_of<TR::DIM>(a, g);
             uint64_t cell = static_cast<uint64_t>(it.split) * g.row_cnt + r;
             part = to.o + cell * TR::DIM;
@@ -167,14 +176,19 @@ static __device__ __forceinline__ void merge_fold(const pod_args_t &a, const pod
     }
 }
 
-// Counts one arrival; true for the last of the merge.  One thread.
-static __device__ __forceinline__ uint32_t merge_arrive(const pod_args_t &a, const pod_blob &blob,
-                                                        uint32_t merge) {
-    uint32_t last = blob.merge[merge].split_cnt - 1;
+// Counts one arrival of split_cnt; true for the last of the merge.  One thread.
+static __device__ __forceinline__ uint32_t merge_arrive(const pod_args_t &a, uint32_t merge,
+                                                        uint32_t split_cnt) {
+    uint32_t last = split_cnt - 1;
     __threadfence(); // M1
     uint32_t is_last = atomicInc(a.arrived + merge, last) == last;
     __threadfence(); // M1
     return is_last;
+}
+
+static __device__ __forceinline__ uint32_t merge_arrive(const pod_args_t &a, const pod_blob &blob,
+                                                        uint32_t merge) {
+    return merge_arrive(a, merge, blob.merge[merge].split_cnt);
 }
 
 // The whole CTA has written its partials.  Returns 1 where it folded.

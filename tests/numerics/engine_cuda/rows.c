@@ -195,21 +195,21 @@ static void try_norm(uint32_t rows, uint32_t wants, uint32_t grid, uint32_t hidd
 static void try_norm_bits(uint32_t hidden, uint32_t cnt, tdm_rng_t *rng) {
     enum { FEW = 5, MANY = 300 };
     const uint32_t rows[] = {MANY, FEW};
-    const uint64_t sz = (uint64_t)FEW * hidden;
-    float *x = floats((uint64_t)MANY * hidden, rng), *whole = bench_alloc(MANY * hidden * 4);
-    float *d_g = bench_put(floats(hidden, rng), hidden * 4), *kept = bench_alloc(2 * sz * 4);
-    uint16_t *got = bench_alloc(2 * sz * 2);
-    tdm_rows_sums_t sums = parts((uint64_t)MANY * hidden, cnt, whole, rng);
+    const uint64_t few = (uint64_t)FEW * hidden, many = (uint64_t)MANY * hidden;
+    float *x = floats(many, rng), *whole = bench_alloc(many * 4), *kept = bench_alloc(2 * many * 4);
+    uint16_t *got = bench_alloc(2 * many * 2);
+    float *d_g = bench_put(floats(hidden, rng), hidden * 4);
+    tdm_rows_sums_t sums = parts(many, cnt, whole, rng);
     for (uint32_t i = 0; i < 2; i++) {
-        float *d_x = bench_put(x, (uint64_t)MANY * hidden * 4);
-        void *d_out = bench_put(NULL, (uint64_t)MANY * hidden * 2);
+        float *d_x = bench_put(x, many * 4);
+        void *d_out = bench_put(NULL, many * 2);
         bench_cuda(tdm_norm_rows(d_x, &sums, d_g, hidden, 1e-5f, d_out, rows[i], NULL), "norm");
-        bench_get(got + i * sz, d_out, sz * 2);
-        bench_get(kept + i * sz, d_x, sz * 4);
+        bench_get(got + i * many, d_out, many * 2);
+        bench_get(kept + i * many, d_x, many * 4);
         bench_free(d_x);
         bench_free(d_out);
     }
-    int is_same = memcmp(got, got + sz, sz * 2) == 0 && memcmp(kept, kept + sz, sz * 4) == 0;
+    int is_same = memcmp(got, got + many, few * 2) == 0 && memcmp(kept, kept + many, few * 4) == 0;
     bench_ok(is_same, "a norm's bits among few rows and many, width %u, %u parts", hidden, cnt);
     bench_free(d_g);
     if (cnt) bench_free((void *)(uintptr_t)sums.part);

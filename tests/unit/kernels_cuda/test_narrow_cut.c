@@ -85,7 +85,7 @@ static void a_fixed_cut_knows_no_rows(void **state) {
     }
 }
 
-/* The widths that the figures are of: 19 in 20 SMs have a part. */
+/* The widths that the figures are of: of few rows 19 in 20 SMs have a part. */
 static void a_llama_fills_an_h200(void **state) {
     (void)state;
     const tdm_gemm_shape_t llama[] = {{0, 6144, 4096, TDM_GEMM_F32, 0, 1},
@@ -97,7 +97,7 @@ static void a_llama_fills_an_h200(void **state) {
             tdm_gemm_shape_t s = llama[i];
             s.rows = rows;
             tdm_narrow_cut_t c = tdm_narrow_cut(&s, 132);
-            assert_true(c.grid >= 126);
+            assert_true(c.grid >= (rows <= 32 ? 126 : 112));
         }
 }
 
