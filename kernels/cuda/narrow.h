@@ -49,9 +49,10 @@ typedef struct tdm_narrow_cut {
    8; of what is added to, only where it may be split (is_split). */
 int tdm_narrow_takes(const tdm_gemm_shape_t *shape);
 
-/* tdm_narrow_cut deals a shape that is taken to sm_cnt SMs: the cut whose
-   CTAs move the fewest bytes one after the other.  bf16 results are those
-   of gate and up and take both blocks. */
+/* tdm_narrow_cut deals a shape that is taken to sm_cnt SMs, or where few
+   rows' attention comes next to three quarters of them: the cut whose CTAs
+   move the fewest bytes one after the other.  bf16 results are those of gate
+   and up and take both blocks. */
 tdm_narrow_cut_t tdm_narrow_cut(const tdm_gemm_shape_t *shape, uint32_t sm_cnt);
 
 /* tdm_narrow_cut_fixed: the same blocks and ranges whatever the rows, those

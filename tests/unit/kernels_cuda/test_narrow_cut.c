@@ -36,7 +36,7 @@ static void check(const tdm_gemm_shape_t *s, uint32_t sm_cnt, int is_fixed) {
     assert_true(c.grid >= 1 && c.grid <= sm_cnt);
     uint64_t units = (uint64_t)c.tile_cnt * c.split_cnt * c.row_tile_cnt;
     assert_true(c.split_cnt == 1 || is_fixed || units == c.grid);
-    assert_true(c.grid == units || c.grid == sm_cnt);
+    assert_true(c.grid == units || c.grid >= sm_cnt - sm_cnt / 4);
 }
 
 static void all_of_a_product_is_dealt(void **state) {
@@ -85,7 +85,8 @@ static void a_fixed_cut_knows_no_rows(void **state) {
     }
 }
 
-/* The widths that the figures are of: of few rows 19 in 20 SMs have a part. */
+/* The widths that the figures are of: of few rows 19 in 20 SMs have a part, and
+   in front of attention a quarter has none. */
 static void a_llama_fills_an_h200(void **state) {
     (void)state;
     const tdm_gemm_shape_t llama[] = {{0, 6144, 4096, TDM_GEMM_F32, 0, 1},
@@ -97,7 +98,9 @@ static void a_llama_fills_an_h200(void **state) {
             tdm_gemm_shape_t s = llama[i];
             s.rows = rows;
             tdm_narrow_cut_t c = tdm_narrow_cut(&s, 132);
-            assert_true(c.grid >= (rows <= 32 ? 126 : 112));
+            int is_before_attention = !s.is_add && s.is_split && rows <= 32;
+            assert_true(c.grid >= (is_before_attention ? 94 : rows <= 32 ? 126 : 112));
+            if (is_before_attention) assert_true(c.grid <= 99);
         }
 }
 
