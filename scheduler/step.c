@@ -1,30 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "scheduler/step_private.h"
 
+#include "appliance/base/carve.h"
 #include "appliance/base/clock.h"
-#include "appliance/base/size.h"
 
 #include <string.h>
 
 /* --- memory ------------------------------------------------------------ */
-
-/* One array behind the struct; offsets are multiples of a cache line. */
-typedef struct carver {
-    uint8_t *base; /* NULL while only counting */
-    uint64_t used;
-    int is_over;
-} carver_t;
-
-static void *carve(carver_t *c, uint64_t cnt, uint64_t elem_sz) {
-    uint64_t sz = 0, end = 0;
-    void *at = c->base ? c->base + c->used : NULL;
-    if (!tdm_size_mul(cnt, elem_sz, &sz) || !tdm_size_add(c->used, sz, &end) ||
-        end > SIZE_MAX - TDM_CACHE_LINE)
-        c->is_over = 1;
-    else
-        c->used = tdm_size_align(end, TDM_CACHE_LINE);
-    return at;
-}
 
 static uint32_t outbox_depth(const tdm_sched_sizes_t *sizes) {
     uint32_t need = 2u * sizes->request_max + TDM_OUTBOX_TOKENS(sizes->seq_max);
@@ -33,50 +15,53 @@ static uint32_t outbox_depth(const tdm_sched_sizes_t *sizes) {
     return depth;
 }
 
-static void lay_out_cache(carver_t *c, tdm_prefix_t *x, const tdm_sched_sizes_t *sizes) {
+static void lay_out_cache(tdm_carve_t *c, tdm_prefix_t *x, const tdm_sched_sizes_t *sizes) {
     x->page_cnt = sizes->page_cnt;
     x->bucket_cnt = 0;
     if (!sizes->has_cache) return;
     x->bucket_cnt = tdm_prefix_buckets(sizes->page_cnt);
-    x->bucket = carve(c, x->bucket_cnt, sizeof *x->bucket);
-    x->page = carve(c, sizes->page_cnt, sizeof *x->page);
-    x->token = carve(c, (uint64_t)sizes->page_cnt * TDM_KV_PAGE_TOKENS, sizeof *x->token);
+    x->bucket = tdm_carve_take(c, x->bucket_cnt, sizeof *x->bucket);
+    x->page = tdm_carve_take(c, sizes->page_cnt, sizeof *x->page);
+    x->token = tdm_carve_take(c, (uint64_t)sizes->page_cnt * TDM_KV_PAGE_TOKENS, sizeof *x->token);
 }
 
 /* lay_out places the arrays; with c->base NULL it only counts. */
-static void lay_out(carver_t *c, tdm_sched_t *s, const tdm_sched_sizes_t *sizes) {
+static void lay_out(tdm_carve_t *c, tdm_sched_t *s, const tdm_sched_sizes_t *sizes) {
     uint32_t table_max = tdm_kv_pages(sizes->context_max);
     s->seq_cnt = sizes->waiting_max + sizes->seq_max;
     s->kv.page_cnt = sizes->page_cnt;
     s->kv.slot_cnt = sizes->seq_max;
     s->kv.table_max = TDM_MIN(table_max, sizes->page_cnt);
-    carve(c, 1, sizeof *s);
-    s->seq = carve(c, s->seq_cnt, sizeof *s->seq);
-    s->slot_seq = carve(c, sizes->seq_max, sizeof *s->slot_seq);
-    s->by_request = carve(c, (uint64_t)sizes->api_cnt * sizes->request_max, sizeof *s->by_request);
-    s->kv.free = carve(c, sizes->page_cnt, sizeof *s->kv.free);
-    s->kv.owner = carve(c, sizes->page_cnt, sizeof *s->kv.owner);
-    s->kv.table = carve(c, (uint64_t)sizes->seq_max * s->kv.table_max, sizeof *s->kv.table);
-    s->kv.slot_free = carve(c, sizes->seq_max, sizeof *s->kv.slot_free);
-    s->kv.slot = carve(c, sizes->seq_max, sizeof *s->kv.slot);
-    s->kv.chain = carve(c, sizes->seq_max, sizeof *s->kv.chain);
+    tdm_carve_take(c, 1, sizeof *s);
+    s->seq = tdm_carve_take(c, s->seq_cnt, sizeof *s->seq);
+    s->slot_seq = tdm_carve_take(c, sizes->seq_max, sizeof *s->slot_seq);
+    s->by_request =
+        tdm_carve_take(c, (uint64_t)sizes->api_cnt * sizes->request_max, sizeof *s->by_request);
+    s->kv.free = tdm_carve_take(c, sizes->page_cnt, sizeof *s->kv.free);
+    s->kv.owner = tdm_carve_take(c, sizes->page_cnt, sizeof *s->kv.owner);
+    s->kv.table =
+        tdm_carve_take(c, (uint64_t)sizes->seq_max * s->kv.table_max, sizeof *s->kv.table);
+    s->kv.slot_free = tdm_carve_take(c, sizes->seq_max, sizeof *s->kv.slot_free);
+    s->kv.slot = tdm_carve_take(c, sizes->seq_max, sizeof *s->kv.slot);
+    s->kv.chain = tdm_carve_take(c, sizes->seq_max, sizeof *s->kv.chain);
     s->tape.row_cnt = tdm_tape_rows(sizes->seq_max);
     s->tape.row_sz = sizes->context_max;
-    s->tape.free = carve(c, s->tape.row_cnt, sizeof *s->tape.free);
-    s->tape.token = carve(c, (uint64_t)s->tape.row_cnt * s->tape.row_sz, sizeof *s->tape.token);
+    s->tape.free = tdm_carve_take(c, s->tape.row_cnt, sizeof *s->tape.free);
+    s->tape.token =
+        tdm_carve_take(c, (uint64_t)s->tape.row_cnt * s->tape.row_sz, sizeof *s->tape.token);
     lay_out_cache(c, &s->kv.prefix, sizes);
     for (uint32_t i = 0; i < sizes->api_cnt; i++) {
         s->outbox[i].mask = outbox_depth(sizes) - 1u;
-        s->outbox[i].event = carve(c, outbox_depth(sizes), sizeof *s->outbox[i].event);
+        s->outbox[i].event = tdm_carve_take(c, outbox_depth(sizes), sizeof *s->outbox[i].event);
     }
 }
 
 size_t tdm_sched_footprint(const tdm_sched_sizes_t *sizes) {
     if (tdm_sched_sizes_check(sizes, NULL) != TDM_OK) return 0;
     tdm_sched_t shadow;
-    carver_t c = {0};
+    tdm_carve_t c = {0};
     lay_out(&c, &shadow, sizes);
-    return c.is_over ? 0 : (size_t)c.used;
+    return (size_t)tdm_carve_sz(&c);
 }
 
 /* prime gives the pace a first value from the profile: a full iteration. */
@@ -97,7 +82,7 @@ tdm_status_t tdm_sched_init(void *mem, const tdm_sched_sizes_t *sizes, const tdm
         return tdm_error_set(err, TDM_ERR_INVAL, "scheduler: memory is not aligned");
     tdm_sched_t *s = mem;
     memset(s, 0, sizeof *s);
-    carver_t c = {.base = mem};
+    tdm_carve_t c = {.base = mem};
     lay_out(&c, s, sizes);
     s->sizes = *sizes;
     s->live = *live;

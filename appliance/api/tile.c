@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "appliance/api/tile_private.h"
 
+#include "appliance/base/carve.h"
 #include "appliance/base/clock.h"
 #include "appliance/base/size.h"
 
@@ -75,19 +76,6 @@ static int is_config_good(const tdm_api_config_t *c, const tdm_api_wires_t *w) {
     return 1;
 }
 
-/* cut hands out aligned pieces of one region; with base NULL it only adds
-   up, so that footprint and init share one plan. */
-typedef struct cut {
-    uint8_t *base;
-    uint64_t used;
-} cut_t;
-
-static void *cut_take(cut_t *m, uint64_t sz) {
-    uint64_t at = m->used;
-    m->used = tdm_size_align(at + sz, TDM_CACHE_LINE);
-    return m->base ? m->base + at : NULL;
-}
-
 static uint32_t chunks_of(const tdm_api_config_t *c) {
     return (uint32_t)tdm_ceil_div(c->id_slab_sz, 4 * TDM_SLAB_CHUNK);
 }
@@ -98,8 +86,8 @@ static uint32_t calls_of(const tdm_api_wires_t *w) {
     return cnt;
 }
 
-static tdm_queue_t queue_of(cut_t *m, uint32_t max) {
-    return (tdm_queue_t){.item = cut_take(m, 4 * (uint64_t)max), .max = max};
+static tdm_queue_t queue_of(tdm_carve_t *m, uint32_t max) {
+    return (tdm_queue_t){.item = tdm_carve_take(m, max, 4), .max = max};
 }
 
 typedef struct layout {
@@ -114,27 +102,27 @@ typedef struct layout {
     uint8_t *json;
 } layout_t;
 
-static layout_t lay_out(cut_t *m, const tdm_api_config_t *c, const tdm_api_wires_t *w) {
+static layout_t lay_out(tdm_carve_t *m, const tdm_api_config_t *c, const tdm_api_wires_t *w) {
     uint32_t chunk_cnt = chunks_of(c), call_cnt = calls_of(w);
     layout_t l;
-    (void)cut_take(m, sizeof(tdm_api_tile_t));
-    l.call = cut_take(m, call_cnt * sizeof(tdm_call_t));
-    l.slot = cut_take(m, c->request_max * sizeof(tdm_slot_t));
+    (void)tdm_carve_take(m, 1, sizeof(tdm_api_tile_t));
+    l.call = tdm_carve_take(m, call_cnt, sizeof(tdm_call_t));
+    l.slot = tdm_carve_take(m, c->request_max, sizeof(tdm_slot_t));
     l.free_slots = queue_of(m, c->request_max);
     l.ready = queue_of(m, c->request_max);
     l.egress = queue_of(m, call_cnt);
-    l.slab = cut_take(m, (uint64_t)chunk_cnt * TDM_SLAB_CHUNK * 4);
-    l.slab_used = cut_take(m, ((uint64_t)chunk_cnt + 63) / 64 * 8);
-    l.prompt = cut_take(m, 4 * (uint64_t)c->context_max);
-    l.json = cut_take(m, c->json_sz);
+    l.slab = tdm_carve_take(m, (uint64_t)chunk_cnt * TDM_SLAB_CHUNK, 4);
+    l.slab_used = tdm_carve_take(m, ((uint64_t)chunk_cnt + 63) / 64, 8);
+    l.prompt = tdm_carve_take(m, c->context_max, 4);
+    l.json = tdm_carve_take(m, 1, c->json_sz);
     return l;
 }
 
 uint64_t tdm_api_tile_footprint(const tdm_api_config_t *config, const tdm_api_wires_t *wires) {
     if (!is_config_good(config, wires)) return 0;
-    cut_t m = {0};
+    tdm_carve_t m = {0};
     (void)lay_out(&m, config, wires);
-    return m.used;
+    return tdm_carve_sz(&m);
 }
 
 static void fill_tables(tdm_api_tile_t *t, const layout_t *l) {
@@ -174,7 +162,7 @@ tdm_status_t tdm_api_tile_init(void *mem, const tdm_api_config_t *config,
     tdm_chat_kind_t chat;
     tdm_status_t st = tdm_prompt_chat_kind(config->chat_template, wires->tokenizer, &chat, err);
     if (st != TDM_OK) return st;
-    cut_t m = {.base = mem};
+    tdm_carve_t m = {.base = mem};
     layout_t l = lay_out(&m, config, wires);
     tdm_api_tile_t *t = mem;
     /* Every page that requests walk through in turn is there before the first. */

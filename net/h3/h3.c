@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "net/h3/h3_private.h"
 
+#include "appliance/base/carve.h"
 #include "appliance/base/check.h"
 #include "appliance/base/clock.h"
-#include "appliance/base/size.h"
 #include "appliance/ring/pipe.h"
 
 /* Late requests of one poll, and connections told to go away in one. */
@@ -20,23 +20,12 @@ static int is_config_good(const tdm_h3_config_t *cfg) {
            cfg->tile.exchange_closed != NULL && cfg->tile.record_sent != NULL;
 }
 
-typedef struct layout {
-    uint8_t *base;
-    uint64_t used;
-} layout_t;
-
-static void *part(layout_t *l, uint64_t sz) {
-    uint64_t at = tdm_size_align(l->used, 64);
-    l->used = at + sz;
-    return l->base == NULL ? NULL : l->base + at;
-}
-
-static tdm_h3_t *lay_out(layout_t *l, const tdm_h3_config_t *cfg) {
-    tdm_h3_t *h = part(l, sizeof *h);
-    void *session = part(l, (uint64_t)cfg->connection_max * sizeof(session_t));
-    void *stream = part(l, (uint64_t)cfg->stream_max * sizeof(stream_t));
-    void *free_idx = part(l, (uint64_t)cfg->stream_max * sizeof(uint32_t));
-    void *by_slot = part(l, (uint64_t)cfg->exchange_max * sizeof(uint32_t));
+static tdm_h3_t *lay_out(tdm_carve_t *l, const tdm_h3_config_t *cfg) {
+    tdm_h3_t *h = tdm_carve_take(l, 1, sizeof *h);
+    void *session = tdm_carve_take(l, cfg->connection_max, sizeof(session_t));
+    void *stream = tdm_carve_take(l, cfg->stream_max, sizeof(stream_t));
+    void *free_idx = tdm_carve_take(l, cfg->stream_max, sizeof(uint32_t));
+    void *by_slot = tdm_carve_take(l, cfg->exchange_max, sizeof(uint32_t));
     if (h == NULL) return NULL;
     memset(l->base, 0, l->used);
     h->session = session;
@@ -48,9 +37,9 @@ static tdm_h3_t *lay_out(layout_t *l, const tdm_h3_config_t *cfg) {
 
 uint64_t tdm_h3_footprint(const tdm_h3_config_t *cfg) {
     if (!is_config_good(cfg)) return 0;
-    layout_t l = {0};
+    tdm_carve_t l = {0};
     (void)lay_out(&l, cfg);
-    return l.used;
+    return tdm_carve_sz(&l);
 }
 
 tdm_status_t tdm_h3_create(void *mem, const tdm_h3_config_t *cfg, tdm_h3_t **out,
@@ -58,7 +47,7 @@ tdm_status_t tdm_h3_create(void *mem, const tdm_h3_config_t *cfg, tdm_h3_t **out
     if (mem == NULL || (uintptr_t)mem % 64u != 0 || !is_config_good(cfg)) {
         return tdm_error_set(err, TDM_ERR_INVAL, "h3: a configured value is out of range");
     }
-    layout_t l = {.base = mem};
+    tdm_carve_t l = {.base = mem};
     tdm_h3_t *h = lay_out(&l, cfg);
     h->cfg = *cfg;
     if (h->cfg.discard_max == 0) h->cfg.discard_max = 1u << 20;

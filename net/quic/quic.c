@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "net/quic/quic_private.h"
 
+#include "appliance/base/carve.h"
 #include "appliance/base/check.h"
 #include "appliance/base/clock.h"
-#include "appliance/base/size.h"
 
 /* Timers and backlog entries of one poll: the rest waits for the next. */
 #define EXPIRE_PER_POLL  64u
@@ -61,30 +61,17 @@ static int is_config_good(const tdm_quic_config_t *cfg) {
            (cfg->datagram_max == 0 || cfg->datagram_max >= TDM_QUIC_DATAGRAM_MIN);
 }
 
-/* layout hands out the parts of the caller's memory; base NULL only
-   counts. */
-typedef struct layout {
-    uint8_t *base;
-    uint64_t used;
-} layout_t;
-
-static void *part(layout_t *l, uint64_t sz) {
-    uint64_t at = tdm_size_align(l->used, 64);
-    l->used = at + sz;
-    return l->base == NULL ? NULL : l->base + at;
-}
-
-static tdm_quic_t *lay_out(layout_t *l, const tdm_quic_config_t *cfg) {
+static tdm_quic_t *lay_out(tdm_carve_t *l, const tdm_quic_config_t *cfg) {
     uint64_t n = cfg->connection_max;
     uint64_t cid_cap = cid_table_capacity(cfg->connection_max);
-    tdm_quic_t *q = part(l, sizeof *q);
-    void *conn = part(l, n * sizeof(tdm_quic_conn_t));
-    void *slot = part(l, cid_cap * sizeof(cid_slot_t));
-    void *free_idx = part(l, n * sizeof(uint32_t));
-    void *heap = part(l, n * sizeof(uint32_t));
-    void *pos = part(l, n * sizeof(uint32_t));
-    void *due = part(l, n * sizeof(int64_t));
-    void *pool = part(l, tdm_pool_footprint(cfg->pool_sz));
+    tdm_quic_t *q = tdm_carve_take(l, 1, sizeof *q);
+    void *conn = tdm_carve_take(l, n, sizeof(tdm_quic_conn_t));
+    void *slot = tdm_carve_take(l, cid_cap, sizeof(cid_slot_t));
+    void *free_idx = tdm_carve_take(l, n, sizeof(uint32_t));
+    void *heap = tdm_carve_take(l, n, sizeof(uint32_t));
+    void *pos = tdm_carve_take(l, n, sizeof(uint32_t));
+    void *due = tdm_carve_take(l, n, sizeof(int64_t));
+    void *pool = tdm_carve_take(l, 1, tdm_pool_footprint(cfg->pool_sz));
     if (q == NULL) return NULL;
     memset(l->base, 0, (size_t)((uint8_t *)pool - l->base));
     q->conn = conn;
@@ -98,9 +85,9 @@ static tdm_quic_t *lay_out(layout_t *l, const tdm_quic_config_t *cfg) {
 
 uint64_t tdm_quic_footprint(const tdm_quic_config_t *cfg) {
     if (!is_config_good(cfg)) return 0;
-    layout_t l = {0};
+    tdm_carve_t l = {0};
     (void)lay_out(&l, cfg);
-    return l.used;
+    return tdm_carve_sz(&l);
 }
 
 static void set_defaults(tdm_quic_config_t *cfg) {
@@ -116,7 +103,7 @@ tdm_status_t tdm_quic_create(void *mem, const tdm_quic_config_t *cfg, tdm_quic_t
     if (mem == NULL || (uintptr_t)mem % 64u != 0 || !is_config_good(cfg)) {
         return tdm_error_set(err, TDM_ERR_INVAL, "quic: a configured value is out of range");
     }
-    layout_t l = {.base = mem};
+    tdm_carve_t l = {.base = mem};
     tdm_quic_t *q = lay_out(&l, cfg);
     q->cfg = *cfg;
     set_defaults(&q->cfg);
