@@ -7,10 +7,8 @@
 
 #include "tests/unit/api/rig.h"
 
-#define CHAT "/v1/chat/completions"
-#define COMP "/v1/completions"
-#define TOK  "/tokenize"
-#define DET  "/detokenize"
+#define TOK "/tokenize"
+#define DET "/detokenize"
 
 typedef struct body_case {
     const char *path;

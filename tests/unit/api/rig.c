@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/unit/api/rig.h"
 
+#include <jansson.h>
+
 static uint32_t ceil_pow2(uint32_t v) {
     uint32_t p = 1;
     while (p < v) p <<= 1;
@@ -278,4 +280,46 @@ void rig_serve(rig_t *r, const tdm_request_t *q, const char *text, tdm_finish_t 
 
 uint64_t rig_count(const rig_t *r, tdm_metric_t metric, uint32_t idx) {
     return *tdm_block_word(r->block, metric, idx);
+}
+
+uint64_t rig_outcomes(const rig_t *r, uint32_t api, uint32_t outcome) {
+    return rig_count(r, TDM_METRIC_requests_total,
+                     tdm_series3(TDM_METRIC_requests_total, api, 0, outcome));
+}
+
+const tdm_request_t *rig_submitted(rig_t *r) {
+    const tdm_request_t *q = rig_submit(r);
+    assert_non_null(q);
+    return q;
+}
+
+const char *rig_error_code(const rig_exchange_t *e) {
+    static char code[64];
+    json_t *v = json_loads(e->text, 0, NULL);
+    assert_non_null(v);
+    (void)snprintf(code, sizeof code, "%s",
+                   json_string_value(json_object_get(json_object_get(v, "error"), "code")));
+    json_decref(v);
+    return code;
+}
+
+void rig_check_error(const rig_exchange_t *e, tdm_reason_t reason, const char *param) {
+    assert_int_equal(e->end_cnt, 1);
+    assert_int_equal(e->x.head.status, tdm_reason_http(reason));
+    assert_int_equal(e->x.head.content_type, TDM_CONTENT_JSON);
+    assert_int_equal(e->x.head.content_sz, e->text_sz);
+    assert_true((e->x.head.retry_after_ms > 0) ==
+                (e->x.head.status == 429 || e->x.head.status == 503));
+    json_t *v = json_loads(e->text, JSON_REJECT_DUPLICATES, NULL);
+    assert_non_null(v);
+    const json_t *error = json_object_get(v, "error");
+    assert_string_equal(json_string_value(json_object_get(error, "code")), tdm_reason_name(reason));
+    const json_t *p = json_object_get(error, "param");
+    assert_non_null(p);
+    if (param)
+        assert_string_equal(json_string_value(p), param);
+    else
+        assert_true(json_is_null(p));
+    assert_true(json_string_length(json_object_get(error, "message")) > 0);
+    json_decref(v);
 }

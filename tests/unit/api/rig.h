@@ -28,6 +28,9 @@
 
 #include <cmocka.h>
 
+#define CHAT "/v1/chat/completions"
+#define COMP "/v1/completions"
+
 #define RIG_DOOR_CNT 2
 #define RIG_SLOT_CNT 64 /* exchange slots of a door */
 #define RIG_TEXT_MAX (1u << 20)
@@ -92,8 +95,10 @@ rig_exchange_t *rig_get(rig_t *r, const char *path);
 uint32_t rig_poll(rig_t *r);
 void rig_settle(rig_t *r);
 
-/* rig_submit takes the next submit: the request, NULL if none. */
+/* rig_submit takes the next submit: the request, NULL if none; there must be
+   one for rig_submitted. */
 const tdm_request_t *rig_submit(rig_t *r);
+const tdm_request_t *rig_submitted(rig_t *r);
 
 /* The scheduler's words. */
 void rig_event(rig_t *r, const tdm_request_t *q, tdm_event_t e);
@@ -107,7 +112,15 @@ int rig_control(rig_t *r, tdm_control_t *c);
 /* rig_serve plays a whole request: accept, the text's bytes, END. */
 void rig_serve(rig_t *r, const tdm_request_t *q, const char *text, tdm_finish_t finish);
 
-/* rig_count reads a counter of the tile's block. */
+/* rig_count reads a counter of the tile's block; rig_outcomes how many
+   requests of class 0 came to an outcome (labels of requests_total). */
 uint64_t rig_count(const rig_t *r, tdm_metric_t metric, uint32_t idx);
+uint64_t rig_outcomes(const rig_t *r, uint32_t api, uint32_t outcome);
+
+/* rig_error_code gives the code in an error's body, good until the next call.
+   rig_check_error: the whole answer is this reason's, about this param (NULL:
+   none). */
+const char *rig_error_code(const rig_exchange_t *e);
+void rig_check_error(const rig_exchange_t *e, tdm_reason_t reason, const char *param);
 
 #endif /* TDM_TESTS_API_RIG_H */

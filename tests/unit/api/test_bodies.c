@@ -5,29 +5,6 @@
    and the counters of the reason must have moved by one. */
 #include "tests/unit/api/body_cases.h"
 
-#include <jansson.h>
-
-static void check_error(const rig_exchange_t *e, tdm_reason_t reason, const char *param) {
-    assert_int_equal(e->end_cnt, 1);
-    assert_int_equal(e->x.head.status, tdm_reason_http(reason));
-    assert_int_equal(e->x.head.content_type, TDM_CONTENT_JSON);
-    assert_int_equal(e->x.head.content_sz, e->text_sz);
-    assert_true((e->x.head.retry_after_ms > 0) ==
-                (e->x.head.status == 429 || e->x.head.status == 503));
-    json_t *v = json_loads(e->text, JSON_REJECT_DUPLICATES, NULL);
-    assert_non_null(v);
-    const json_t *error = json_object_get(v, "error");
-    assert_string_equal(json_string_value(json_object_get(error, "code")), tdm_reason_name(reason));
-    const json_t *p = json_object_get(error, "param");
-    assert_non_null(p);
-    if (param)
-        assert_string_equal(json_string_value(p), param);
-    else
-        assert_true(json_is_null(p));
-    assert_true(json_string_length(json_object_get(error, "message")) > 0);
-    json_decref(v);
-}
-
 static uint64_t refusals(const rig_t *r, tdm_reason_t reason) {
     return reason ? rig_count(r, TDM_METRIC_refusals_total, tdm_label_reason(reason)) : 0;
 }
@@ -57,7 +34,7 @@ static void run_case(rig_t *r, const body_case_t *c) {
     const tdm_request_t *q = rig_submit(r);
     if (c->reason != OK) {
         assert_null(q);
-        check_error(e, c->reason, c->param);
+        rig_check_error(e, c->reason, c->param);
         assert_int_equal(refusals(r, c->reason), before + 1);
         serve_good(r);
         return;

@@ -15,21 +15,13 @@
 
 #include <jansson.h>
 
-#define CHAT  "/v1/chat/completions"
-#define COMP  "/v1/completions"
 #define HELLO "\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]"
-
-static const tdm_request_t *submitted(rig_t *r) {
-    const tdm_request_t *q = rig_submit(r);
-    assert_non_null(q);
-    return q;
-}
 
 /* play streams `text` for a body and gives the exchange. */
 static rig_exchange_t *play(rig_t *r, const char *path, const char *body, const char *text,
                             tdm_finish_t finish) {
     rig_exchange_t *e = rig_post(r, path, body);
-    rig_serve(r, submitted(r), text, finish);
+    rig_serve(r, rig_submitted(r), text, finish);
     return e;
 }
 
@@ -134,16 +126,16 @@ static void ignore_eos_is_kept(void **state) {
     rig_default(&r);
     rig_start(&r);
     (void)rig_post(&r, COMP, "{\"prompt\":\"a\",\"ignore_eos\":true,\"min_tokens\":4}");
-    const tdm_request_t *q = submitted(&r);
+    const tdm_request_t *q = rig_submitted(&r);
     assert_int_equal(q->sampling.stop_cnt, 0);
     assert_int_equal(q->sampling.flags, TDM_SAMPLING_IGNORE_EOS);
     assert_int_equal(q->sampling.min_tokens, 4);
     (void)rig_post(&r, COMP, "{\"prompt\":\"a\"}");
-    q = submitted(&r);
+    q = rig_submitted(&r);
     assert_true(q->sampling.stop_cnt >= 1);
     assert_int_equal(q->sampling.stop_id[0], 257);
     (void)rig_post(&r, COMP, "{\"prompt\":\"a\",\"ignore_eos\":true,\"stop_token_ids\":[9]}");
-    q = submitted(&r);
+    q = rig_submitted(&r);
     assert_int_equal(q->sampling.stop_cnt, 1);
     assert_int_equal(q->sampling.stop_id[0], 9);
     rig_stop(&r);
@@ -156,11 +148,11 @@ static void max_completion_tokens_wins(void **state) {
     rig_default(&r);
     rig_start(&r);
     (void)rig_post(&r, CHAT, "{" HELLO ",\"max_tokens\":9,\"max_completion_tokens\":5}");
-    assert_int_equal(submitted(&r)->output_max, 5);
+    assert_int_equal(rig_submitted(&r)->output_max, 5);
     (void)rig_post(&r, CHAT, "{" HELLO ",\"max_tokens\":9,\"max_completion_tokens\":null}");
-    assert_int_equal(submitted(&r)->output_max, 9);
+    assert_int_equal(rig_submitted(&r)->output_max, 9);
     (void)rig_post(&r, CHAT, "{" HELLO ",\"max_tokens\":null}");
-    assert_int_equal(submitted(&r)->output_max, 510);
+    assert_int_equal(rig_submitted(&r)->output_max, 510);
     rig_stop(&r);
 }
 

@@ -23,8 +23,6 @@ static const char *scrub(const char *text) {
     return scrubbed;
 }
 
-#define CHAT  "/v1/chat/completions"
-#define COMP  "/v1/completions"
 #define HELLO "\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]"
 #define CHUNK                                                                                      \
     "data: {\"id\":\"chatcmpl-#\",\"object\":\"chat.completion.chunk\",\"created\":1700000005,"    \
@@ -33,19 +31,13 @@ static const char *scrub(const char *text) {
     "data: {\"id\":\"cmpl-#\",\"object\":\"text_completion\",\"created\":1700000005,"              \
     "\"model\":\"tiny\",\"choices\":["
 
-static const tdm_request_t *submitted(rig_t *r) {
-    const tdm_request_t *q = rig_submit(r);
-    assert_non_null(q);
-    return q;
-}
-
 static void a_chat_stream_is_byte_exact(void **state) {
     (void)state;
     rig_t r;
     rig_default(&r);
     rig_start(&r);
     rig_exchange_t *e = rig_post(&r, CHAT, "{" HELLO ",\"stream\":true,\"max_tokens\":3}");
-    const tdm_request_t *q = submitted(&r);
+    const tdm_request_t *q = rig_submitted(&r);
     rig_accept(&r, q);
     rig_token(&r, q, 'Y', 0);
     rig_poll(&r);
@@ -82,7 +74,7 @@ static void the_last_token_carries_the_finish(void **state) {
     rig_default(&r);
     rig_start(&r);
     rig_exchange_t *e = rig_post(&r, COMP, "{\"prompt\":\"a\",\"stream\":true,\"max_tokens\":2}");
-    rig_serve(&r, submitted(&r), "xy", TDM_FINISH_LENGTH);
+    rig_serve(&r, rig_submitted(&r), "xy", TDM_FINISH_LENGTH);
     assert_string_equal(scrub(e->text), TEXT_CHUNK "{\"index\":0,\"text\":\"x\",\"logprobs\":null,"
                                                    "\"finish_reason\":null}]}\n\n" TEXT_CHUNK
                                                    "{\"index\":0,\"text\":\"y\",\"logprobs\":null,"
@@ -97,7 +89,7 @@ static void a_chat_body_is_byte_exact(void **state) {
     rig_default(&r);
     rig_start(&r);
     rig_exchange_t *e = rig_post(&r, CHAT, "{\"model\":\"org/tiny-alias\"," HELLO "}");
-    const tdm_request_t *q = submitted(&r);
+    const tdm_request_t *q = rig_submitted(&r);
     rig_accept(&r, q);
     rig_event(&r, q, (tdm_event_t){.kind = TDM_EVENT_TOKEN, .token = 'a', .cached_cnt = 1});
     rig_tokens(&r, q, "\tb", 1);
@@ -125,7 +117,7 @@ static void a_completion_body_lists_token_ids_when_asked(void **state) {
     rig_start(&r);
     rig_exchange_t *e =
         rig_post(&r, COMP, "{\"prompt\":[97,98],\"return_token_ids\":true,\"max_tokens\":2}");
-    rig_serve(&r, submitted(&r), "hi", TDM_FINISH_LENGTH);
+    rig_serve(&r, rig_submitted(&r), "hi", TDM_FINISH_LENGTH);
     assert_string_equal(
         scrub(e->text),
         "{\"id\":\"cmpl-#\",\"object\":\"text_completion\",\"created\":1700000005,"
@@ -148,7 +140,7 @@ static void ids_do_not_wait_for_the_character(void **state) {
             rig_post(&r, COMP,
                      has_ids ? "{\"prompt\":\"a\",\"stream\":true,\"return_token_ids\":true}"
                              : "{\"prompt\":\"a\",\"stream\":true}");
-        const tdm_request_t *q = submitted(&r);
+        const tdm_request_t *q = rig_submitted(&r);
         rig_accept(&r, q);
         rig_settle(&r);
         for (uint32_t i = 0; i < 3; i++) {
@@ -178,7 +170,7 @@ static void a_stop_id_is_counted_and_not_printed(void **state) {
             rig_post(&r, COMP,
                      is_stream ? "{\"prompt\":\"a\",\"stream\":true,\"return_token_ids\":true}"
                                : "{\"prompt\":\"a\",\"return_token_ids\":true}");
-        const tdm_request_t *q = submitted(&r);
+        const tdm_request_t *q = rig_submitted(&r);
         rig_accept(&r, q);
         rig_token(&r, q, 'z', 0);
         rig_event(&r, q,
@@ -206,7 +198,7 @@ static void usage_comes_in_a_chunk_without_choices(void **state) {
     rig_exchange_t *e = rig_post(&r, COMP,
                                  "{\"prompt\":\"ab\",\"stream\":true,\"max_tokens\":1,"
                                  "\"stream_options\":{\"include_usage\":true}}");
-    rig_serve(&r, submitted(&r), "x", TDM_FINISH_LENGTH);
+    rig_serve(&r, rig_submitted(&r), "x", TDM_FINISH_LENGTH);
     assert_string_equal(
         scrub(e->text),
         TEXT_CHUNK "{\"index\":0,\"text\":\"x\",\"logprobs\":null,\"finish_reason\":\"length\"}],"
@@ -226,7 +218,7 @@ static void continuous_usage_counts_up_in_each_chunk(void **state) {
                                  "{\"prompt\":\"ab\",\"stream\":true,\"max_tokens\":2,"
                                  "\"stream_options\":{\"include_usage\":true,"
                                  "\"continuous_usage_stats\":true}}");
-    rig_serve(&r, submitted(&r), "xy", TDM_FINISH_LENGTH);
+    rig_serve(&r, rig_submitted(&r), "xy", TDM_FINISH_LENGTH);
     const char *one = strstr(e->text, "\"completion_tokens\":1,");
     assert_non_null(one);
     const char *two = strstr(one, "\"completion_tokens\":2,");
@@ -243,7 +235,7 @@ static void an_error_after_the_head_is_an_event_and_done(void **state) {
     rig_default(&r);
     rig_start(&r);
     rig_exchange_t *e = rig_post(&r, CHAT, "{" HELLO ",\"stream\":true}");
-    const tdm_request_t *q = submitted(&r);
+    const tdm_request_t *q = rig_submitted(&r);
     rig_accept(&r, q);
     rig_token(&r, q, 'Y', 0);
     rig_event(&r, q,
@@ -270,7 +262,7 @@ static void an_error_before_the_body_has_its_status(void **state) {
     rig_default(&r);
     rig_start(&r);
     rig_exchange_t *e = rig_post(&r, CHAT, "{" HELLO "}");
-    const tdm_request_t *q = submitted(&r);
+    const tdm_request_t *q = rig_submitted(&r);
     rig_accept(&r, q);
     rig_token(&r, q, 'Y', 0);
     rig_event(&r, q,

@@ -3,19 +3,6 @@
    when, and whatever is said about the past. */
 #include "tests/unit/api/rig.h"
 
-#define COMP "/v1/completions"
-
-static const tdm_request_t *submitted(rig_t *r) {
-    const tdm_request_t *q = rig_submit(r);
-    assert_non_null(q);
-    return q;
-}
-
-static uint64_t outcomes(const rig_t *r, uint32_t api, uint32_t outcome) {
-    return rig_count(r, TDM_METRIC_requests_total,
-                     tdm_series3(TDM_METRIC_requests_total, api, 0, outcome));
-}
-
 typedef enum moment {
     BEFORE_ARRIVAL, /* the hang-up is in its lane before the arrival is taken */
     QUEUED,         /* submitted, no verdict */
@@ -40,7 +27,7 @@ static const tdm_request_t *bring(rig_t *r, rig_exchange_t **e, moment_t moment,
     if (moment == BEFORE_ARRIVAL) return NULL;
     (*e)->is_stuck = moment == FULL_PIPE || moment == ENDED_UNREAD;
     rig_poll(r);
-    const tdm_request_t *q = submitted(r);
+    const tdm_request_t *q = rig_submitted(r);
     if (moment == QUEUED) return q;
     rig_accept(r, q);
     rig_settle(r);
@@ -114,8 +101,8 @@ static void leave_at(moment_t moment, int is_stream) {
                 rig_count(&r, TDM_METRIC_tokens_discarded_total, TDM_LABEL_DISCARD_cancelled) == 1);
     if (moment != BEFORE_ARRIVAL)
         assert_int_equal(
-            outcomes(&r, TDM_LABEL_API_openai_completions, TDM_LABEL_OUTCOME_cancelled) +
-                outcomes(&r, TDM_LABEL_API_openai_completions, TDM_LABEL_OUTCOME_stop),
+            rig_outcomes(&r, TDM_LABEL_API_openai_completions, TDM_LABEL_OUTCOME_cancelled) +
+                rig_outcomes(&r, TDM_LABEL_API_openai_completions, TDM_LABEL_OUTCOME_stop),
             1);
     /* words about the past change nothing */
     uint64_t stale = tdm_api_tile_stats(r.tile)->stale_cnt;
@@ -127,7 +114,7 @@ static void leave_at(moment_t moment, int is_stream) {
         assert_int_equal(tdm_api_tile_stats(r.tile)->stale_cnt, stale + 2);
     }
     e = rig_post(&r, COMP, "{\"prompt\":\"ok\"}");
-    rig_serve(&r, submitted(&r), "k", TDM_FINISH_STOP);
+    rig_serve(&r, rig_submitted(&r), "k", TDM_FINISH_STOP);
     assert_int_equal(e->x.head.status, 200);
     rig_stop(&r);
 }
@@ -151,7 +138,7 @@ static void a_hang_up_of_another_generation_is_stale(void **state) {
     rig_settle(&r);
     assert_int_equal(tdm_api_tile_stats(r.tile)->stale_cnt, 1);
     assert_int_equal(tdm_api_tile_stats(r.tile)->hangup_cnt, 0);
-    rig_serve(&r, submitted(&r), "x", TDM_FINISH_STOP);
+    rig_serve(&r, rig_submitted(&r), "x", TDM_FINISH_STOP);
     assert_int_equal(e->x.head.status, 200);
     /* an arrival that does not match its exchange */
     tdm_arrival_t a = {.exchange = &e->x, .generation = e->x.handle.generation + 1};
@@ -171,13 +158,13 @@ static void a_reused_slot_hears_nothing_of_its_past(void **state) {
     r.config.request_max = 1;
     rig_start(&r);
     rig_exchange_t *e = rig_post(&r, COMP, "{\"prompt\":\"a\"}");
-    tdm_request_t old = *submitted(&r);
+    tdm_request_t old = *rig_submitted(&r);
     tdm_hangup_t crossed = {.generation = e->x.handle.generation, .slot = e->x.handle.slot};
     rig_serve(&r, &old, "x", TDM_FINISH_STOP);
     for (uint32_t i = 1; i < RIG_SLOT_CNT; i++) (void)rig_exchange_fresh(&r, 0);
     e = rig_post(&r, COMP, "{\"prompt\":\"b\"}");
     assert_int_equal(e->x.handle.slot, crossed.slot);
-    const tdm_request_t *q = submitted(&r);
+    const tdm_request_t *q = rig_submitted(&r);
     assert_int_equal(q->handle.slot, old.handle.slot);
     rig_refuse(&r, &old, TDM_REFUSE_kv_full, 0);
     rig_accept(&r, q);
@@ -200,7 +187,7 @@ static void events_out_of_turn_are_stale(void **state) {
     rig_default(&r);
     rig_start(&r);
     rig_exchange_t *e = rig_post(&r, COMP, "{\"prompt\":\"a\",\"max_tokens\":2}");
-    const tdm_request_t *q = submitted(&r);
+    const tdm_request_t *q = rig_submitted(&r);
     rig_token(&r, q, 'x', 0); /* before the verdict */
     rig_end(&r, q, TDM_FINISH_STOP, 0);
     rig_accept(&r, q);

@@ -4,19 +4,6 @@
 
 #include <jansson.h>
 
-#define CHAT "/v1/chat/completions"
-#define COMP "/v1/completions"
-
-static const char *code_of(const rig_exchange_t *e) {
-    static char code[64];
-    json_t *v = json_loads(e->text, 0, NULL);
-    assert_non_null(v);
-    (void)snprintf(code, sizeof code, "%s",
-                   json_string_value(json_object_get(json_object_get(v, "error"), "code")));
-    json_decref(v);
-    return code;
-}
-
 static void get_routes_answer(void **state) {
     (void)state;
     static const struct {
@@ -107,7 +94,7 @@ static void wrong_paths_and_methods_are_told_so(void **state) {
         assert_int_equal(e->x.head.allow, c[i].allow);
         assert_int_equal(e->end_cnt, 1);
         if (c[i].method == TDM_METHOD_HEAD) continue;
-        assert_string_equal(code_of(e), tdm_reason_name(c[i].reason));
+        assert_string_equal(rig_error_code(e), tdm_reason_name(c[i].reason));
         assert_true(!c[i].hint || strstr(e->text, c[i].hint));
     }
     rig_stop(&r);
@@ -140,8 +127,8 @@ static void media_types_other_than_json_are_refused(void **state) {
         assert_true((q != NULL) == (c[i].status == 0));
         if (q) rig_serve(&r, q, "x", TDM_FINISH_STOP);
         assert_int_equal(e->x.head.status, q ? 200 : 415);
-        assert_true(q ||
-                    strcmp(code_of(e), tdm_reason_name(TDM_REFUSE_unsupported_media_type)) == 0);
+        assert_true(q || strcmp(rig_error_code(e),
+                                tdm_reason_name(TDM_REFUSE_unsupported_media_type)) == 0);
     }
     rig_stop(&r);
 }
@@ -160,7 +147,7 @@ static void what_the_door_refused_is_said_as_it_is(void **state) {
         rig_push(&r, e);
         rig_settle(&r);
         assert_int_equal(e->x.head.status, tdm_reason_http(reason[i]));
-        assert_string_equal(code_of(e), tdm_reason_name(reason[i]));
+        assert_string_equal(rig_error_code(e), tdm_reason_name(reason[i]));
     }
     rig_exchange_t *e = rig_exchange_fresh(&r, 1);
     strcpy(e->x.path, COMP);
@@ -168,7 +155,7 @@ static void what_the_door_refused_is_said_as_it_is(void **state) {
     rig_push(&r, e);
     rig_settle(&r);
     assert_int_equal(e->x.head.status, 431);
-    assert_string_equal(code_of(e), tdm_reason_name(TDM_REFUSE_header_too_large));
+    assert_string_equal(rig_error_code(e), tdm_reason_name(TDM_REFUSE_header_too_large));
     rig_stop(&r);
 }
 
@@ -221,7 +208,7 @@ static void keys_open_what_needs_them(void **state) {
     rig_push(&r, e);
     rig_settle(&r);
     assert_int_equal(e->x.head.status, 401); /* no key configured: trusted peers only */
-    assert_string_equal(code_of(e), "auth");
+    assert_string_equal(rig_error_code(e), "auth");
     tdm_error_t err = {0};
     static const char keys[] =
         "t 8254c329a92850f6d539dd376f4816ee2764517da5e0235514af433164480d7a\n";

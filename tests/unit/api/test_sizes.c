@@ -5,31 +5,8 @@
 
 #include <jansson.h>
 
-#define CHAT      "/v1/chat/completions"
-#define COMP      "/v1/completions"
 #define OK        TDM_REASON_NONE
 #define R(reason) TDM_REFUSE_##reason
-
-static void check_error(const rig_exchange_t *e, tdm_reason_t reason, const char *param) {
-    assert_int_equal(e->end_cnt, 1);
-    assert_int_equal(e->x.head.status, tdm_reason_http(reason));
-    assert_int_equal(e->x.head.content_type, TDM_CONTENT_JSON);
-    assert_int_equal(e->x.head.content_sz, e->text_sz);
-    assert_true((e->x.head.retry_after_ms > 0) ==
-                (e->x.head.status == 429 || e->x.head.status == 503));
-    json_t *v = json_loads(e->text, JSON_REJECT_DUPLICATES, NULL);
-    assert_non_null(v);
-    const json_t *error = json_object_get(v, "error");
-    assert_string_equal(json_string_value(json_object_get(error, "code")), tdm_reason_name(reason));
-    const json_t *p = json_object_get(error, "param");
-    assert_non_null(p);
-    if (param)
-        assert_string_equal(json_string_value(p), param);
-    else
-        assert_true(json_is_null(p));
-    assert_true(json_string_length(json_object_get(error, "message")) > 0);
-    json_decref(v);
-}
 
 static char *repeated(const char *head, const char *unit, uint32_t cnt, const char *tail) {
     size_t unit_sz = strlen(unit);
@@ -45,7 +22,7 @@ static void expect(rig_t *r, const char *path, char *body, tdm_reason_t reason, 
     rig_exchange_t *e = rig_post(r, path, body);
     rig_settle(r);
     if (reason != OK) {
-        check_error(e, reason, param);
+        rig_check_error(e, reason, param);
     } else {
         const tdm_request_t *q = rig_submit(r);
         assert_non_null(q);

@@ -5,20 +5,6 @@
 
 #include <jansson.h>
 
-#define CHAT "/v1/chat/completions"
-#define COMP "/v1/completions"
-
-static const tdm_request_t *submitted(rig_t *r) {
-    const tdm_request_t *q = rig_submit(r);
-    assert_non_null(q);
-    return q;
-}
-
-static uint64_t outcomes(const rig_t *r, uint32_t api, uint32_t outcome) {
-    return rig_count(r, TDM_METRIC_requests_total,
-                     tdm_series3(TDM_METRIC_requests_total, api, 0, outcome));
-}
-
 /* expect_controls reads the control lane: exactly these words. */
 static void expect_controls(rig_t *r, const tdm_request_t *q, int stops, int cancels) {
     tdm_control_t c;
@@ -38,7 +24,7 @@ static void a_full_pipe_holds_one_stream_and_no_other(void **state) {
     rig_default(&r);
     rig_start(&r);
     rig_exchange_t *slow = rig_post(&r, COMP, "{\"prompt\":\"a\",\"stream\":true}");
-    const tdm_request_t *qs = submitted(&r);
+    const tdm_request_t *qs = rig_submitted(&r);
     slow->is_stuck = 1;
     rig_accept(&r, qs);
     for (uint32_t i = 0; i < 500; i++) rig_token(&r, qs, 'a' + (int32_t)(i % 26), i);
@@ -49,7 +35,7 @@ static void a_full_pipe_holds_one_stream_and_no_other(void **state) {
     assert_true(tdm_pipe_used(&slow->pipe) < r.pipe_sz);
     assert_true(tdm_api_tile_next_ns(r.tile, r.now_ns) - r.now_ns <= 2 * TDM_NS_PER_MS);
     rig_exchange_t *quick = rig_post(&r, COMP, "{\"prompt\":\"a\",\"stream\":true}");
-    rig_serve(&r, submitted(&r), "quick", TDM_FINISH_STOP);
+    rig_serve(&r, rig_submitted(&r), "quick", TDM_FINISH_STOP);
     assert_int_equal(quick->end_cnt, 1);
     slow->is_stuck = 0;
     rig_settle(&r);
@@ -80,7 +66,7 @@ static void a_whole_reply_larger_than_its_pipe_arrives(void **state) {
     rig_exchange_t *e = rig_post(&r, CHAT,
                                  "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],"
                                  "\"return_token_ids\":true}");
-    const tdm_request_t *q = submitted(&r);
+    const tdm_request_t *q = rig_submitted(&r);
     rig_accept(&r, q);
     for (uint32_t i = 0; i < 12000; i++) rig_token(&r, q, 1, i); /* six bytes each, escaped */
     rig_end(&r, q, TDM_FINISH_LENGTH, 12000);
@@ -131,7 +117,7 @@ static void a_stop_string_is_a_control_word_at_once(void **state) {
                                      is_stream ? "{\"prompt\":\"a\",\"stop\":[\"\\nUser:\"],"
                                                  "\"stream\":true}"
                                                : "{\"prompt\":\"a\",\"stop\":[\"\\nUser:\"]}");
-        const tdm_request_t *q = submitted(&r);
+        const tdm_request_t *q = rig_submitted(&r);
         rig_accept(&r, q);
         rig_tokens(&r, q, "Hi\nUser", 0);
         rig_settle(&r);
@@ -163,7 +149,7 @@ static void held_text_comes_out_at_the_end(void **state) {
             &r, COMP,
             is_stream ? "{\"prompt\":\"a\",\"stop\":\"END!\",\"stream\":true,\"max_tokens\":5}"
                       : "{\"prompt\":\"a\",\"stop\":\"END!\",\"max_tokens\":5}");
-        rig_serve(&r, submitted(&r), "x END", TDM_FINISH_LENGTH);
+        rig_serve(&r, rig_submitted(&r), "x END", TDM_FINISH_LENGTH);
         assert_non_null(strstr(e->text, is_stream ? "\"text\":\"END\",\"logprobs\":null,"
                                                     "\"finish_reason\":\"length\""
                                                   : "\"text\":\"x END\""));
@@ -181,7 +167,7 @@ static void a_cut_character_is_still_valid_json(void **state) {
             rig_start(&r);
             rig_exchange_t *e = rig_post(
                 &r, COMP, is_stream ? "{\"prompt\":\"a\",\"stream\":true}" : "{\"prompt\":\"a\"}");
-            const tdm_request_t *q = submitted(&r);
+            const tdm_request_t *q = rig_submitted(&r);
             rig_accept(&r, q);
             static const uint8_t euro[] = {0xe2, 0x82, 0xac};
             for (uint32_t i = 0; i < cut; i++) rig_token(&r, q, euro[i], i);
@@ -203,7 +189,7 @@ static void the_stop_string_stays_where_it_was_asked_for(void **state) {
     rig_exchange_t *e = rig_post(&r, COMP,
                                  "{\"prompt\":\"a\",\"stop\":[\"END\",\"ENDING\"],"
                                  "\"include_stop_str_in_output\":true}");
-    rig_serve(&r, submitted(&r), "the ENDING", TDM_FINISH_STOP);
+    rig_serve(&r, rig_submitted(&r), "the ENDING", TDM_FINISH_STOP);
     assert_non_null(strstr(e->text, "\"text\":\"the END\""));
     rig_stop(&r);
 }
@@ -216,30 +202,30 @@ static void outcomes_add_up(void **state) {
     rig_start(&r);
     const uint32_t api = TDM_LABEL_API_openai_completions;
     (void)rig_post(&r, COMP, "{\"prompt\":\"a\"}");
-    rig_serve(&r, submitted(&r), "x", TDM_FINISH_STOP);
+    rig_serve(&r, rig_submitted(&r), "x", TDM_FINISH_STOP);
     (void)rig_post(&r, COMP, "{\"prompt\":\"a\"}");
-    rig_serve(&r, submitted(&r), "xy", TDM_FINISH_LENGTH);
+    rig_serve(&r, rig_submitted(&r), "xy", TDM_FINISH_LENGTH);
     (void)rig_post(&r, COMP, "{\"prompt\":\"\"}");
     (void)rig_post(&r, COMP, "{\"prompt\":\"a\"}");
-    rig_refuse(&r, submitted(&r), TDM_REFUSE_kv_full, 0);
+    rig_refuse(&r, rig_submitted(&r), TDM_REFUSE_kv_full, 0);
     rig_exchange_t *e = rig_post(&r, COMP, "{\"prompt\":\"a\"}");
-    const tdm_request_t *q = submitted(&r);
+    const tdm_request_t *q = rig_submitted(&r);
     rig_hang_up(&r, e);
     rig_poll(&r);
     rig_refuse(&r, q, TDM_REFUSE_kv_full, 0);
     (void)rig_post(&r, COMP, "{\"prompt\":\"a\"}");
-    q = submitted(&r);
+    q = rig_submitted(&r);
     rig_accept(&r, q);
     rig_event(&r, q,
               (tdm_event_t){.kind = TDM_EVENT_END,
                             .finish = TDM_FINISH_ERROR,
                             .reason = TDM_REFUSE_nan_logits});
     rig_settle(&r);
-    assert_int_equal(outcomes(&r, api, TDM_LABEL_OUTCOME_stop), 1);
-    assert_int_equal(outcomes(&r, api, TDM_LABEL_OUTCOME_length), 1);
-    assert_int_equal(outcomes(&r, api, TDM_LABEL_OUTCOME_rejected), 2);
-    assert_int_equal(outcomes(&r, api, TDM_LABEL_OUTCOME_cancelled), 1);
-    assert_int_equal(outcomes(&r, api, TDM_LABEL_OUTCOME_error), 1);
+    assert_int_equal(rig_outcomes(&r, api, TDM_LABEL_OUTCOME_stop), 1);
+    assert_int_equal(rig_outcomes(&r, api, TDM_LABEL_OUTCOME_length), 1);
+    assert_int_equal(rig_outcomes(&r, api, TDM_LABEL_OUTCOME_rejected), 2);
+    assert_int_equal(rig_outcomes(&r, api, TDM_LABEL_OUTCOME_cancelled), 1);
+    assert_int_equal(rig_outcomes(&r, api, TDM_LABEL_OUTCOME_error), 1);
     assert_int_equal(rig_count(&r, TDM_METRIC_tokens_total, TDM_LABEL_TOKEN_output), 3);
     assert_int_equal(rig_count(&r, TDM_METRIC_tokens_total, TDM_LABEL_TOKEN_prompt), 6);
     const tdm_api_stats_t *s = tdm_api_tile_stats(r.tile);
@@ -285,7 +271,7 @@ static void a_poll_takes_no_more_than_its_batch(void **state) {
     rig_settle(&r);
     assert_int_equal(tdm_api_tile_stats(r.tile)->exchange_cnt, 5);
     (void)rig_post(&r, COMP, "{\"prompt\":\"a\"}");
-    const tdm_request_t *q = submitted(&r);
+    const tdm_request_t *q = rig_submitted(&r);
     rig_accept(&r, q);
     rig_tokens(&r, q, "0123456789", 0);
     rig_poll(&r);

@@ -3,26 +3,6 @@
    readiness says what is true. */
 #include "tests/unit/api/rig.h"
 
-#include <jansson.h>
-
-#define COMP "/v1/completions"
-
-static const tdm_request_t *submitted(rig_t *r) {
-    const tdm_request_t *q = rig_submit(r);
-    assert_non_null(q);
-    return q;
-}
-
-static const char *code_of(const rig_exchange_t *e) {
-    static char code[64];
-    json_t *v = json_loads(e->text, 0, NULL);
-    assert_non_null(v);
-    (void)snprintf(code, sizeof code, "%s",
-                   json_string_value(json_object_get(json_object_get(v, "error"), "code")));
-    json_decref(v);
-    return code;
-}
-
 static void the_status_waits_for_the_verdict(void **state) {
     (void)state;
     rig_t r;
@@ -46,11 +26,11 @@ static void the_status_waits_for_the_verdict(void **state) {
             rig_settle(&r);
             assert_int_equal(e->flags & TDM_EGRESS_HEAD, 0);
             assert_true(e->flags & TDM_EGRESS_BODY_DONE);
-            rig_refuse(&r, submitted(&r), c[i].reason, c[i].hint_ms);
+            rig_refuse(&r, rig_submitted(&r), c[i].reason, c[i].hint_ms);
             rig_settle(&r);
             assert_int_equal(e->x.head.status, tdm_reason_http(c[i].reason));
             assert_int_equal(e->x.head.retry_after_ms, c[i].retry_ms);
-            assert_string_equal(code_of(e), tdm_reason_name(c[i].reason));
+            assert_string_equal(rig_error_code(e), tdm_reason_name(c[i].reason));
             assert_int_equal(e->end_cnt, 1);
         }
     }
@@ -67,10 +47,10 @@ static void a_verdict_without_a_reason_is_internal(void **state) {
     rig_start(&r);
     for (uint32_t i = 0; i < TDM_COUNT_OF(reason); i++) {
         rig_exchange_t *e = rig_post(&r, COMP, "{\"prompt\":\"a\"}");
-        rig_refuse(&r, submitted(&r), reason[i], 0);
+        rig_refuse(&r, rig_submitted(&r), reason[i], 0);
         rig_settle(&r);
         assert_int_equal(e->x.head.status, 500);
-        assert_string_equal(code_of(e), tdm_reason_name(TDM_REFUSE_internal));
+        assert_string_equal(rig_error_code(e), tdm_reason_name(TDM_REFUSE_internal));
     }
     rig_stop(&r);
 }
@@ -87,13 +67,13 @@ static void full_tables_and_rings_are_answers(void **state) {
     const tdm_request_t *q[4] = {0};
     for (uint32_t i = 0; i < 2; i++) e[i] = rig_post(&r, COMP, "{\"prompt\":\"a\"}");
     e[2] = rig_post(&r, COMP, "{\"prompt\":\"a\"}");
-    assert_string_equal(code_of(e[2]), "queue_full");
+    assert_string_equal(rig_error_code(e[2]), "queue_full");
     assert_int_equal(e[2]->x.head.status, 429);
-    for (uint32_t i = 0; i < 2; i++) q[i] = submitted(&r);
+    for (uint32_t i = 0; i < 2; i++) q[i] = rig_submitted(&r);
     e[2] = rig_post(&r, COMP, "{\"prompt\":\"a\"}");
-    q[2] = submitted(&r);
+    q[2] = rig_submitted(&r);
     e[3] = rig_post(&r, COMP, "{\"prompt\":\"a\"}");
-    assert_string_equal(code_of(e[3]), "prompt_memory");
+    assert_string_equal(rig_error_code(e[3]), "prompt_memory");
     for (uint32_t i = 0; i < 3; i++) rig_serve(&r, q[i], "x", TDM_FINISH_LENGTH);
     assert_int_equal(tdm_api_tile_stats(r.tile)->id_slab_used, 0);
     rig_stop(&r);
@@ -102,10 +82,10 @@ static void full_tables_and_rings_are_answers(void **state) {
     r.config.request_max = 2;
     rig_start(&r);
     for (uint32_t i = 0; i < 3; i++) e[i] = rig_post(&r, COMP, "{\"prompt\":\"a\"}");
-    assert_string_equal(code_of(e[2]), "request_slots");
-    for (uint32_t i = 0; i < 2; i++) rig_serve(&r, submitted(&r), "x", TDM_FINISH_LENGTH);
+    assert_string_equal(rig_error_code(e[2]), "request_slots");
+    for (uint32_t i = 0; i < 2; i++) rig_serve(&r, rig_submitted(&r), "x", TDM_FINISH_LENGTH);
     e[2] = rig_post(&r, COMP, "{\"prompt\":\"a\"}");
-    rig_serve(&r, submitted(&r), "x", TDM_FINISH_LENGTH);
+    rig_serve(&r, rig_submitted(&r), "x", TDM_FINISH_LENGTH);
     assert_int_equal(e[2]->x.head.status, 200);
     rig_stop(&r);
 }
@@ -120,7 +100,7 @@ static void starting_and_draining_refuse_generation(void **state) {
         r.vitals.refusal = reason[i];
         rig_exchange_t *e = rig_post(&r, COMP, "{\"prompt\":\"a\"}");
         assert_int_equal(e->x.head.status, 503);
-        assert_string_equal(code_of(e), tdm_reason_name(reason[i]));
+        assert_string_equal(rig_error_code(e), tdm_reason_name(reason[i]));
         assert_int_equal(e->x.head.retry_after_ms, 1000);
         assert_int_equal(rig_get(&r, "/ready")->x.head.status, 503);
         assert_int_equal(rig_get(&r, "/health")->x.head.status, 200);
@@ -141,7 +121,7 @@ static void readiness_is_a_token_lately_or_nothing_pending(void **state) {
     r.now_ns += 100 * TDM_NS_PER_S;
     assert_int_equal(rig_get(&r, "/ready")->x.head.status, 200);
     (void)rig_post(&r, COMP, "{\"prompt\":\"a\",\"stream\":true}");
-    const tdm_request_t *q = submitted(&r);
+    const tdm_request_t *q = rig_submitted(&r);
     rig_accept(&r, q);
     rig_poll(&r);
     assert_int_equal(r.vitals.pending_cnt, 1);
@@ -187,7 +167,7 @@ static void readiness_does_not_blame_a_request_just_accepted(void **state) {
     rig_start(&r);
     r.now_ns += 100 * TDM_NS_PER_S;
     (void)rig_post(&r, COMP, "{\"prompt\":\"a\",\"stream\":true}");
-    rig_accept(&r, submitted(&r));
+    rig_accept(&r, rig_submitted(&r));
     assert_int_equal(rig_get(&r, "/ready")->x.head.status, 200);
     assert_int_equal(r.vitals.pending_cnt, 1);
     rig_stop(&r);
@@ -206,7 +186,7 @@ static void one_that_came_within_the_turn_took_no_negative_time(void **state) {
     e->x.arrival_ns = r.now_ns + 7000;
     rig_push(&r, e);
     rig_poll(&r); /* a microsecond later */
-    (void)submitted(&r);
+    (void)rig_submitted(&r);
     uint32_t fault = tdm_label_reason(TDM_FAULT_clock_backwards);
     assert_int_equal(rig_count(&r, TDM_METRIC_faults_total, fault), 0);
     uint64_t cnt = 0;

@@ -4,15 +4,9 @@
    takes too much gives up its own first.  Requests that two readers could
    cut differently have one meaning.
    Method: raw sockets against the door of rig.h; a thread that drips. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "raw.h"
 
 #include "net/http1/http1_private.h"
-#include "rig.h"
 
 #include "appliance/base/atomic.h"
 #include "appliance/base/clock.h"
@@ -23,9 +17,6 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-#define HOST "Host: t\r\n"
-#define END  HOST "Connection: close\r\n\r\n"
 
 static rig_t *rig;
 
@@ -45,13 +36,7 @@ static int setup(void **state) {
 /* Every test ends with all slots free. */
 static int teardown(void **state) {
     (void)state;
-    int is_idle = rig_wait_idle(rig);
-    rig_close(rig);
-    return is_idle ? 0 : -1;
-}
-
-static void has(const char *text, const char *part) {
-    if (!strstr(text, part)) fail_msg("no \"%s\" in:\n%.2000s", part, text);
+    return close_idle(rig);
 }
 
 static uint64_t refused_connections(void) {

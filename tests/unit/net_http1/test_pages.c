@@ -2,14 +2,7 @@
 /* Goal: pages over the Unix socket know who asks and carry their policy;
    a feed goes on by itself, ends with its client, and is bounded.
    Method: raw sockets against the door of rig.h with a page of our own. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include "rig.h"
+#include "raw.h"
 
 #include "appliance/base/atomic.h"
 
@@ -20,9 +13,6 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
-
-#define HOST "Host: t\r\n"
-#define END  HOST "Connection: close\r\n\r\n"
 
 static rig_t *rig;
 static char folder[] = "/tmp/tdm-pages-XXXXXX", path[96];

@@ -2,14 +2,7 @@
 /* Goal: whatever way a client spells its request, the api tile sees one
    whole exchange, and requests over a bound get a typed answer.
    Method: raw sockets against the door of rig.h. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include "rig.h"
+#include "raw.h"
 
 #include "appliance/base/clock.h"
 
@@ -20,9 +13,6 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#define HOST "Host: t\r\n"
-#define END  HOST "Connection: close\r\n\r\n"
 
 static rig_t *rig;
 
@@ -35,17 +25,7 @@ static int setup(void **state) {
 /* Every test ends with all slots free. */
 static int teardown(void **state) {
     (void)state;
-    int is_idle = rig_wait_idle(rig);
-    rig_close(rig);
-    return is_idle ? 0 : -1;
-}
-
-static void has(const char *text, const char *part) {
-    if (!strstr(text, part)) fail_msg("no \"%s\" in:\n%.2000s", part, text);
-}
-
-static void hasnt(const char *text, const char *part) {
-    if (strstr(text, part)) fail_msg("\"%s\" in:\n%.2000s", part, text);
+    return close_idle(rig);
 }
 
 static void a_body_comes_back(void **state) {

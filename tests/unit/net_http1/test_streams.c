@@ -4,14 +4,7 @@
    its own pipe, and no slot is ever lost.
    Method: raw sockets against the door of rig.h; the leaving is timed
    from close(2) to the hang-up in the played api. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include "rig.h"
+#include "raw.h"
 
 #include "appliance/base/clock.h"
 #include "appliance/base/rng.h"
@@ -21,9 +14,6 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-#define HOST "Host: t\r\n"
-#define END  HOST "Connection: close\r\n\r\n"
 
 static rig_t *rig;
 
@@ -36,13 +26,7 @@ static int setup(void **state) {
 /* Every test ends with all slots free. */
 static int teardown(void **state) {
     (void)state;
-    int is_idle = rig_wait_idle(rig);
-    rig_close(rig);
-    return is_idle ? 0 : -1;
-}
-
-static void has(const char *text, const char *part) {
-    if (!strstr(text, part)) fail_msg("no \"%s\" in:\n%.2000s", part, text);
+    return close_idle(rig);
 }
 
 static void a_stream_is_one_chunk_per_record(void **state) {
