@@ -13,6 +13,7 @@ void tdm_change_init(tdm_change_t *c, tdm_change_read_fn *read, void *ctx,
                      const tdm_config_t *config, int64_t wall_s) {
     c->read = read;
     c->ctx = ctx;
+    c->prefill_tokens = config->sched_prefill_tokens;
     (void)pthread_mutex_init(&c->lock, NULL);
     c->kept[0] = (tdm_revision_t){.at_s = wall_s, .config = *config};
     (void)snprintf(c->kept[0].by, sizeof c->kept[0].by, "start");
@@ -41,10 +42,17 @@ tdm_status_t tdm_change_post(tdm_change_t *c, const tdm_change_ask_t *ask, uint3
     return tdm_error_set(err, TDM_ERR_FULL, "another change is under way: ask again");
 }
 
-static tdm_status_t only_live(const tdm_config_t *now, const tdm_config_t *next, tdm_error_t *err) {
+/* may_live refuses what only a restart can bring. */
+static tdm_status_t may_live(const tdm_change_t *c, const tdm_config_t *now,
+                             const tdm_config_t *next, tdm_error_t *err) {
     const char *fixed = tdm_config_fixed(now, next);
-    if (!fixed) return TDM_OK;
-    return tdm_error_set(err, TDM_ERR_INVAL, "%s: a change needs a restart", fixed);
+    if (fixed) return tdm_error_set(err, TDM_ERR_INVAL, "%s: a change needs a restart", fixed);
+    if (next->sched_prefill_tokens <= c->prefill_tokens) return TDM_OK;
+    return tdm_error_set(err, TDM_ERR_INVAL,
+                         "sched.prefill_tokens = %llu: the executor was started for %llu, "
+                         "more needs a restart",
+                         (unsigned long long)next->sched_prefill_tokens,
+                         (unsigned long long)c->prefill_tokens);
 }
 
 tdm_status_t tdm_change_parse(tdm_change_t *c, const char *text, uint64_t sz, tdm_change_ask_t *ask,
@@ -56,7 +64,7 @@ tdm_status_t tdm_change_parse(tdm_change_t *c, const char *text, uint64_t sz, td
     const tdm_config_t now = ask->config;
     tdm_status_t st = tdm_config_parse(&ask->config, text, sz, "the candidate", err);
     if (st == TDM_OK) st = tdm_config_check(&ask->config, err);
-    return st == TDM_OK ? only_live(&now, &ask->config, err) : st;
+    return st == TDM_OK ? may_live(c, &now, &ask->config, err) : st;
 }
 
 /* --- doing ---------------------------------------------------------------- */
@@ -115,7 +123,7 @@ static tdm_status_t next_locked(tdm_change_t *c, const tdm_change_ask_t *ask,
         if (st == TDM_OK && !c->read)
             st = tdm_error_set(err, TDM_ERR_INVAL, "there is no configuration to read");
         if (st == TDM_OK) st = c->read(c->ctx, &c->next, err);
-        if (st == TDM_OK) st = only_live(now, &c->next, err);
+        if (st == TDM_OK) st = may_live(c, now, &c->next, err);
         break;
     case TDM_CHANGE_APPLY:
         st = not_awaiting(c, err);

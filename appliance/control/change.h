@@ -19,7 +19,9 @@
    DRAIN     nothing new is taken; UNDRAIN: it is again
 
    A change is whole or refused with its reason: a bad value, a key that
-   needs a restart, a revision that is no longer the one in force.
+   needs a restart, more prefill tokens an iteration than at start (the
+   executor's memory is sized by them), a revision that is no longer the one
+   in force.
    Revisions count from 0, the configuration at start; each change of keys
    makes one more, a rollback too.  Metrics and the scheduler's records
    carry the number.  The newest TDM_REVISION_KEPT are kept, until the
@@ -83,13 +85,14 @@ typedef tdm_status_t tdm_change_read_fn(void *ctx, tdm_config_t *config, tdm_err
 typedef struct tdm_change {
     tdm_change_read_fn *read; /* NULL: nothing to read from, every reload is refused */
     void *ctx;
-    uint32_t hup;         /* atomic: signals */
-    uint32_t hup_done;    /* management thread's, as the next two */
-    tdm_config_t next;    /* being put in force */
-    tdm_change_ask_t own; /* a change that nobody posted */
-    pthread_mutex_t lock; /* of all below */
-    uint32_t asked;       /* by post, counted from 1 */
-    uint32_t done;        /* of them answered */
+    uint64_t prefill_tokens; /* at start, the most that may be asked for */
+    uint32_t hup;            /* atomic: signals */
+    uint32_t hup_done;       /* management thread's, as the next two */
+    tdm_config_t next;       /* being put in force */
+    tdm_change_ask_t own;    /* a change that nobody posted */
+    pthread_mutex_t lock;    /* of all below */
+    uint32_t asked;          /* by post, counted from 1 */
+    uint32_t done;           /* of them answered */
     tdm_change_answer_t newest;
     tdm_change_answer_t answer[TDM_ANSWER_KEPT]; /* [number % KEPT] of what was posted */
     tdm_change_ask_t ask;                        /* kind NONE: none under way */

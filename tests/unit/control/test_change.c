@@ -86,6 +86,23 @@ static json_t *state_of(void) {
     return root;
 }
 
+/* The executor's memory is for what it was started with: a plan of more would
+   end it again and again. */
+static void no_more_prefill_tokens_than_at_start(void **state) {
+    (void)state;
+    const uint64_t most = start.sched_prefill_tokens;
+    assert_int_equal(apply("{\"sched\": {\"prefill_tokens\": 64}}", 0), TDM_OK);
+    assert_int_equal(in_force->sched_prefill_tokens, 64);
+    assert_int_equal(apply("{\"sched\": {\"prefill_tokens\": 512}}", 0), TDM_OK);
+    assert_int_equal(in_force->sched_prefill_tokens, most);
+    assert_int_equal(parse("{\"sched\": {\"prefill_tokens\": 513}}"), TDM_ERR_INVAL);
+    assert_non_null(strstr(err.text, "started for 512"));
+    file = *in_force;
+    file.sched_prefill_tokens = most + 1;
+    assert_int_equal(post(TDM_CHANGE_RELOAD), TDM_ERR_INVAL);
+    assert_int_equal(in_force->sched_prefill_tokens, most);
+}
+
 static void a_candidate_is_applied(void **state) {
     (void)state;
     assert_int_equal(turn(), TDM_ERR_EMPTY);
@@ -369,6 +386,7 @@ int main(void) {
 #define T(f) cmocka_unit_test_setup(f, setup)
     const struct CMUnitTest tests[] = {
         T(a_candidate_is_applied),
+        T(no_more_prefill_tokens_than_at_start),
         T(bad_candidates_are_refused_by_name),
         T(one_that_is_not_confirmed_goes_back),
         T(one_that_is_confirmed_stays),
