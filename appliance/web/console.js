@@ -261,6 +261,7 @@
 
   function onStatus(s) {
     before = status && status.uptime_s <= s.uptime_s ? status : null;
+    if (!before) sloPast.length = 0; // another process counts from 0
     status = s;
     const t = clockText();
     onVerdict();

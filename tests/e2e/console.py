@@ -252,6 +252,25 @@ def drained(b, a):
     assert json.loads(a.get("/config")[1])["sched"]["gap_ms"] == 500
 
 
+def another_life(b, status):
+    """A process that began anew counts from 0: what it kept is told by its own counts alone.  The
+    stream is played to the page, of a status that the appliance gave."""
+    b.call("Page.addScriptToEvaluateOnNewDocument", source=r"""(real => { window.fetch = (path, how) =>
+        String(path).endsWith("/stream") ? Promise.resolve(new Response(new ReadableStream({ start(c) {
+          window.tell = s => c.enqueue(new TextEncoder().encode(
+            "event: status\ndata: " + JSON.stringify(s) + "\n\n")); } }))) : real(path, how); })(window.fetch)""")
+    b.call("Page.navigate", url=URL + "/ui/")
+    b.until("typeof tell === 'function'")
+    for uptime, met, missed, kept in ((100, 50, 50, "-"), (101, 60, 50, "100.00"), (2, 200, 0, "-"), (3, 201, 1, "50.00")):
+        status["uptime_s"] = uptime
+        for row in status["slo"]:
+            row["met"], row["missed"] = met, missed
+        b.js(f"tell({json.dumps(status)})")
+        b.until(f"document.getElementById('facts').textContent.includes(', up {uptime} s')")
+        told = b.js("document.querySelector('main table').rows[1].cells[1].textContent")
+        assert told == kept, (uptime, told, kept)
+
+
 def main():
     if not shutil.which("chromium"):
         return 77
@@ -308,9 +327,10 @@ def main():
                     t.join()
             b.until("document.getElementById('state').textContent === 'no answer'")
             b.errors.clear()  # the browser logs each refused connection
-            with Appliance(sys.argv[1], settings):
+            with Appliance(sys.argv[1], settings) as a:
                 b.until("document.getElementById('link').textContent === 'live'")
                 b.until("document.getElementById('state').textContent === 'ready'")
+                another_life(b, json.loads(a.get("/status")[1]))
             errors = [e for e in b.errors if "ERR_CONNECTION_REFUSED" not in e and "ERR_INCOMPLETE" not in e
                       and "503" not in e]
             assert not errors, errors
