@@ -51,11 +51,12 @@ static int rates_read(const char *text, words_t *w) {
         char *end;
         double v = strtod(text, &end);
         int is_number = end != text && v > 0.0 && v < 1e6;
-        w->warm[w->rate_cnt] = 0;
-        if (is_number && *end == '@') w->warm[w->rate_cnt] = (uint32_t)strtoul(end + 1, &end, 10);
-        if (!is_number || (*end && *end != ',') || w->warm[w->rate_cnt] > TDM_SEQ_MAX) return 0;
+        unsigned long warm = 0;
+        if (is_number && *end == '@') warm = strtoul(end + 1, &end, 10);
+        if (!is_number || (*end && *end != ',') || warm > TDM_SEQ_MAX) return 0;
         for (uint32_t i = 0; i < w->rate_cnt; i++)
             if (v == w->rate[i]) return 0;
+        w->warm[w->rate_cnt] = (uint32_t)warm;
         w->rate[w->rate_cnt++] = v;
         text = end;
         if (!*text) return 1;
@@ -125,7 +126,8 @@ static tdm_status_t words_read(int argc, char **argv, words_t *w, tdm_error_t *e
         if (n < 0) return tdm_error_set(err, TDM_ERR_INVAL, "%s: a wrong value", argv[i]);
         i += n;
         if (n > 0) continue;
-        if (w->word_cnt == WORD_MAX) return tdm_error_set(err, TDM_ERR_INVAL, "too many words");
+        if (w->word_cnt + 2u > WORD_MAX) /* with its value */
+            return tdm_error_set(err, TDM_ERR_INVAL, "too many words");
         w->word[w->word_cnt++] = argv[i];
         if (strcmp(argv[i], "--trace") == 0) w->trace = value;
         if (strcmp(argv[i], "--epsilon") == 0 && (!value || !tdm_ctl_number_read(&epsilon, value)))

@@ -11,9 +11,11 @@
 #include <cmocka.h>
 
 #include "appliance/base/attr.h"
+#include "appliance/ctl/bench.h"
 #include "appliance/ctl/bench_file.h"
 #include "appliance/ctl/bench_report.h"
 #include "appliance/ctl/cell.h"
+#include "appliance/ctl/page.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -281,6 +283,40 @@ static void cells_are_read_whole_or_not_at_all(void **state) {
         assert_false(tdm_cell_read(bad[i], strlen(bad[i]), &c));
 }
 
+/* bench_of runs bench serve against nobody, with words and a trace behind
+   them. */
+static int bench_of(const char *const *word, uint32_t cnt) {
+    static const char *const fixed[] = {"tandemctl",  "bench",  "serve",      "--out",
+                                        "/nowhere/b", "--http", "127.0.0.1:1"};
+    const char *argv[128];
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < TDM_COUNT_OF(fixed); i++) argv[n++] = fixed[i];
+    for (uint32_t i = 0; i < cnt; i++) argv[n++] = word[i];
+    argv[n++] = "--trace";
+    argv[n++] = "/nowhere/t";
+    return tdm_ctl_bench((int)n, (char **)(uintptr_t)argv);
+}
+
+static void words_beyond_the_bounds_are_refused(void **state) {
+    (void)state;
+    static const char *const good[] = {"1", "0.5@256,2@0"};
+    static const char *const bad[] = {
+        "1@4294967297", "1@257", "1@-1", "1@x", "1,1",
+        "1,,2",         "0",     "nan",  "",    "1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17",
+    };
+    for (size_t i = 0; i < TDM_COUNT_OF(good); i++)
+        assert_int_equal(bench_of((const char *const[]){"--rates", good[i]}, 2),
+                         TDM_EXIT_UNREACHABLE);
+    for (size_t i = 0; i < TDM_COUNT_OF(bad); i++)
+        assert_int_equal(bench_of((const char *const[]){"--rates", bad[i]}, 2), TDM_EXIT_USAGE);
+    /* 64 words go to the replays: two of --http, two of --trace */
+    for (uint32_t cnt = 55; cnt < 70; cnt++) {
+        const char *word[72] = {"--rates", "1"};
+        for (uint32_t i = 0; i < cnt; i++) word[2 + i] = "--spread";
+        assert_int_equal(bench_of(word, 2 + cnt), cnt > 60 ? TDM_EXIT_USAGE : TDM_EXIT_UNREACHABLE);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_rate_is_carried_up_to_the_first_that_was_missed),
@@ -291,6 +327,7 @@ int main(void) {
         cmocka_unit_test(another_builds_windows_come_in_by_name_alone),
         cmocka_unit_test(damaged_files_are_refused),
         cmocka_unit_test(cells_are_read_whole_or_not_at_all),
+        cmocka_unit_test(words_beyond_the_bounds_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
