@@ -157,8 +157,8 @@ void tdm_tally_text(FILE *f, const tdm_tally_t *t, const tdm_tally_frame_t *fram
         fprintf(f, "  waiting for a first token: %.1f in the first quarter, %.1f in the last\n",
                 frame->waiting[0], frame->waiting[1]);
     fprintf(f, "  goodput %.3f requests/s, %.1f tokens/s; all that came %.1f tokens/s\n",
-            (double)t->good_cnt / span, (double)t->good_token_cnt / span,
-            (double)t->token_cnt / span);
+            over((double)t->good_cnt, span), over((double)t->good_token_cnt, span),
+            over((double)t->token_cnt, span));
     if (t->cached_cnt)
         fprintf(f, "  prompt tokens from the prefix cache: %.1f %%\n",
                 100.0 * over((double)t->cached_cnt, (double)t->prompt_cnt));
@@ -204,8 +204,8 @@ void tdm_tally_json(FILE *f, const tdm_tally_t *t, const tdm_tally_frame_t *fram
             over((double)t->stall_cnt[0], (double)t->gap.cnt),
             over((double)t->stall_cnt[1], (double)t->gap.cnt), ms(t->ttft_target_ns),
             (unsigned long long)t->ttft_over_cnt, (unsigned long long)t->good_cnt,
-            (double)t->good_cnt / span, (double)t->good_token_cnt / span,
-            (unsigned long long)t->token_cnt, (double)t->token_cnt / span,
+            over((double)t->good_cnt, span), over((double)t->good_token_cnt, span),
+            (unsigned long long)t->token_cnt, over((double)t->token_cnt, span),
             (unsigned long long)t->prompt_cnt, (unsigned long long)t->cached_cnt);
     for (uint32_t i = 0; i < TDM_OUTCOME_CNT; i++)
         fprintf(f, "\"%s\": %llu, ", tdm_outcome_name(i), (unsigned long long)t->outcome[i]);

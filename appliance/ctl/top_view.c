@@ -201,7 +201,7 @@ static int lane(const tdm_top_view_t *v, tdm_grid_t *g, int row, int height) {
         const tdm_top_iteration_t *it = &v->lane[(v->lane_cnt - shown + i) % TDM_TOP_LANE];
         int col = 8 + width - (int)shown + (int)i;
         int full = (int)(it->ms / top_ms * height + 0.999);
-        int limit = (int)(it->limit_ms / top_ms * height + 0.999);
+        int limit = (int)TDM_MIN(it->limit_ms / top_ms * height + 0.999, height + 1.0);
         for (int k = 0; k < TDM_MAX(full, 1) && k < height; k++)
             put(g, row + height - k, col, path_style(it->path), it->path);
         if (limit > full && limit <= height)

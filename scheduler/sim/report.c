@@ -47,6 +47,15 @@ static double gain_of(const tdm_planner_curve_t *curve, uint32_t cnt, const tdm_
     return c->best / b->best;
 }
 
+static double ttft_percentile(const tdm_planner_ask_t *ask) {
+    return ask->ttft_share > 0.0 ? 100.0 * ask->ttft_share : 99.0;
+}
+
+/* has_best: asked for rates, nobody looked for the highest that is kept. */
+static int has_best(const tdm_planner_ask_t *ask, const tdm_planner_curve_t *c) {
+    return c->best > 0.0 || ask->rate_cnt == 0;
+}
+
 /* put_gain: ", 1.12 x serial (at most 1.14)". */
 static void put_gain(FILE *f, const tdm_planner_curve_t *curve, uint32_t cnt,
                      const tdm_planner_curve_t *c) {
@@ -71,14 +80,13 @@ void tdm_report_text(FILE *f, const tdm_planner_ask_t *ask, const tdm_planner_cu
     fprintf(f,
             "profile %s (%s), %u requests; promise: p%.4g first token %.0f ms, %.2g %% of gaps "
             "over %.0f ms at most\n",
-            ask->profile_name, kind_of(ask), ask->workload->row_cnt,
-            ask->ttft_share > 0.0 ? 100.0 * ask->ttft_share : 99.0, ms((double)ask->ttft_ns),
-            100.0 * ask->epsilon, ms((double)ask->gap_ns));
+            ask->profile_name, kind_of(ask), ask->workload->row_cnt, ttft_percentile(ask),
+            ms((double)ask->ttft_ns), 100.0 * ask->epsilon, ms((double)ask->gap_ns));
     for (uint32_t i = 0; i < curve_cnt; i++) {
         const tdm_planner_curve_t *c = &curve[i];
         char name[NAME_MAX_];
         fprintf(f, "\n%u x %s", c->appliances, name_of(ask, c, name));
-        if (c->best > 0.0 || ask->rate_cnt == 0) fprintf(f, ": carries %.3f requests/s", c->best);
+        if (has_best(ask, c)) fprintf(f, ": carries %.3f requests/s", c->best);
         put_gain(f, curve, curve_cnt, c);
         fputc('\n', f);
         fprintf(f, "%10s %8s %8s %9s %9s %10s %10s %8s %8s\n", "requests/s", "in SLO", "over",
@@ -247,7 +255,8 @@ static void put_chart(FILE *f, const tdm_planner_ask_t *ask, const tdm_planner_c
                         (CHART_H - EDGE - 24.0) * value_of(&c[i].point[k], chart) / top);
         fprintf(f, "\"><title>%s</title></polyline>\n", name_of(ask, &c[i], name));
     }
-    for (uint32_t i = 0; i < TDM_MIN(cnt, 4u); i++) {
+    uint32_t words = TDM_PLANNER_ROUTES + (c[cnt - 1u].prefill_cnt > 0); /* pools are the last */
+    for (uint32_t i = 0; i < words; i++) {
         static const char *const word[] = {"fused", "streams", "serial", "pools"};
         static const char *const ink[] = {"#0a6", "#06c", "#c50", "#80c"};
         fprintf(f, "<text x=\"%.0f\" y=\"%.0f\" fill=\"%s\">%s</text>\n", EDGE + 90.0 * i,
@@ -274,7 +283,8 @@ static void put_appliances(FILE *f, const tdm_planner_ask_t *ask, const tdm_plan
     fprintf(f, "<h2>%u appliance%s</h2><ul>\n", c->appliances, c->appliances > 1 ? "s" : "");
     for (uint32_t i = 0; i < cnt; i++) {
         char name[NAME_MAX_];
-        fprintf(f, "<li>%s carries <b>%.3f</b> requests/s", name_of(ask, &c[i], name), c[i].best);
+        fprintf(f, "<li>%s", name_of(ask, &c[i], name));
+        if (has_best(ask, &c[i])) fprintf(f, " carries <b>%.3f</b> requests/s", c[i].best);
         put_gain(f, c, cnt, &c[i]);
         fprintf(f, "</li>\n");
     }
@@ -294,10 +304,10 @@ void tdm_report_html(FILE *f, const tdm_planner_ask_t *ask, const tdm_planner_cu
            "12px;text-align:right}svg text{font-size:12px}</style>\n<h1>Capacity</h1><p>Profile ");
     tdm_report_escaped(f, ask->profile_name);
     fprintf(f,
-            " (%s), %u requests. Promise: first token within %.0f ms at p99, at most %g %% of gaps "
-            "over %.0f ms.</p>\n",
-            kind_of(ask), ask->workload->row_cnt, ms((double)ask->ttft_ns), 100.0 * ask->epsilon,
-            ms((double)ask->gap_ns));
+            " (%s), %u requests. Promise: first token within %.0f ms at p%.4g, at most %g %% of "
+            "gaps over %.0f ms.</p>\n",
+            kind_of(ask), ask->workload->row_cnt, ms((double)ask->ttft_ns), ttft_percentile(ask),
+            100.0 * ask->epsilon, ms((double)ask->gap_ns));
     for (uint32_t i = 0, cnt; i < curve_cnt; i += cnt) {
         for (cnt = 1; i + cnt < curve_cnt && curve[i + cnt].appliances == curve[i].appliances;)
             cnt++;

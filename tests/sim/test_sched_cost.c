@@ -161,6 +161,46 @@ static void the_planner_finds_what_each_route_carries(void **state) {
     tdm_workload_free(&w);
 }
 
+/* The page says what was asked and found: the promise's own percentile, no
+   highest rate where nobody looked for one, and pools only where there are
+   some, also beside a second policy's curves. */
+static void the_page_says_what_was_asked(void **state) {
+    (void)state;
+    static tdm_planner_curve_t curve[2 * TDM_PLANNER_ROUTES];
+    tdm_workload_t w = {.row_cnt = 60};
+    tdm_planner_ask_t a = {.workload = &w,
+                           .profile_name = "a",
+                           .trace_name = "t",
+                           .epsilon = 0.01,
+                           .gap_ns = GAP_NS,
+                           .ttft_ns = 10 * TDM_NS_PER_S,
+                           .ttft_share = 0.9,
+                           .appliance_max = 1,
+                           .rate_cnt = 1,
+                           .rate = {1.0},
+                           .policy_cnt = 2,
+                           .policy = {{.name = "quantile"}, {.name = "mean"}}};
+    for (uint32_t i = 0; i < TDM_COUNT_OF(curve); i++)
+        curve[i] = (tdm_planner_curve_t){.route = TDM_ROUTE_FUSED + i % TDM_PLANNER_ROUTES,
+                                         .policy = i / TDM_PLANNER_ROUTES,
+                                         .appliances = 1,
+                                         .point_cnt = 1,
+                                         .point = {{.rate = 1.0, .requests = 60}}};
+    for (uint32_t is_sought = 0; is_sought < 2; is_sought++) {
+        char *text = NULL;
+        size_t sz = 0;
+        a.rate_cnt = !is_sought;
+        FILE *f = open_memstream(&text, &sz);
+        tdm_report_html(f, &a, curve, TDM_COUNT_OF(curve));
+        assert_int_equal(fclose(f), 0);
+        assert_non_null(strstr(text, "first token within 10000 ms at p90, at most 1 % of gaps"));
+        assert_int_equal(strstr(text, "carries <b>0.000</b>") != NULL, is_sought);
+        assert_non_null(strstr(text, ">serial</text>"));
+        assert_null(strstr(text, ">pools</text>"));
+        free(text);
+    }
+}
+
 static void policies_and_pools_are_weighed_on_the_same_arrivals(void **state) {
     (void)state;
     static tdm_planner_curve_t curve[2 * 2 * TDM_PLANNER_ROUTES + 1], slow[TDM_COUNT_OF(curve)];
@@ -351,6 +391,7 @@ int main(void) {
         cmocka_unit_test(the_promise_holds_where_a_margin_breaks),
         cmocka_unit_test(on_a_good_day_more_prefill_fits),
         cmocka_unit_test(the_planner_finds_what_each_route_carries),
+        cmocka_unit_test(the_page_says_what_was_asked),
         cmocka_unit_test(policies_and_pools_are_weighed_on_the_same_arrivals),
         cmocka_unit_test(ten_times_too_much_is_refused_and_the_rest_is_served_well),
         cmocka_unit_test(a_network_that_comes_back_brings_all_at_once_and_no_gap_breaks),

@@ -181,6 +181,27 @@ static void more_names_than_places_are_still_counted(void **state) {
     assert_string_equal(tally.code[TDM_TALLY_CODE_MAX - 1].name, "others");
 }
 
+/* One request that nobody took: no time passed, and a rate of it is 0. */
+static void a_replay_without_a_span_is_json(void **state) {
+    (void)state;
+    begin();
+    tdm_tally_end(&tally, &(tdm_seen_t){.outcome = TDM_OUTCOME_UNSENT,
+                                        .late_ns = -1,
+                                        .first_ns = -1,
+                                        .last_ns = -1,
+                                        .end_ns = -1});
+    tdm_tally_frame_t frame = {.door = "http1", .factor = 1.0};
+    char *text = NULL;
+    size_t sz = 0;
+    FILE *f = open_memstream(&text, &sz);
+    tdm_tally_json(f, &tally, &frame);
+    tdm_tally_text(f, &tally, &frame);
+    assert_int_equal(fclose(f), 0);
+    assert_non_null(strstr(text, "\"goodput_per_s\": 0.000000, "));
+    assert_null(strstr(text, "nan"));
+    free(text);
+}
+
 /* --- what is sent -------------------------------------------------------- */
 
 static void equal_blocks_are_equal_tokens(void **state) {
@@ -232,6 +253,7 @@ int main(void) {
         cmocka_unit_test(endings_have_their_names),
         cmocka_unit_test(percentiles_are_at_most_one_percent_high),
         cmocka_unit_test(more_names_than_places_are_still_counted),
+        cmocka_unit_test(a_replay_without_a_span_is_json),
         cmocka_unit_test(equal_blocks_are_equal_tokens),
         cmocka_unit_test(a_body_has_the_tokens_and_fits),
     };
