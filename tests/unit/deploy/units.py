@@ -128,6 +128,15 @@ def check_driver(unit):
     return out
 
 
+def check_order(unit, preset):
+    """CUDA begins only behind these, where they are there: on boards with NVSwitch it says 802 before."""
+    before = ("nvidia-persistenced.service", "nvidia-fabricmanager.service")
+    with open(preset, encoding="utf-8") as f:
+        enabled = re.findall(r"(?m)^enable (\S+)$", f.read())
+    return [f"tandemd.service does not start after {b}" for b in before if b not in values(unit, "After")] + \
+           [f"the image does not start {b}" for b in before if b not in enabled]
+
+
 def main():
     if not shutil.which("systemd-analyze"):
         sys.exit(77)
@@ -138,6 +147,8 @@ def main():
     assert len(units) == 10 and examples
     findings = check(units, examples, glob.glob(os.path.join(base, "*.socket")))
     findings += check_driver(os.path.join(base, "tandemd.service"))
+    findings += check_order(os.path.join(base, "tandemd.service"),
+                            os.path.join(image, "../system-preset/00-tandem-image.preset"))
     with tempfile.TemporaryDirectory() as folder:  # each check can fail
         loose = os.path.join(folder, "tandemd.service")
         with open(os.path.join(base, "tandemd.service"), encoding="utf-8") as f:
@@ -151,9 +162,12 @@ def main():
         narrow = os.path.join(folder, "narrow.service")
         with open(narrow, "w", encoding="utf-8") as f:
             f.write(text.replace("char-nvidia-uvm rw", "char-nvidia-uvm r").replace("=AF_UNIX ", "=")
-                    .replace("=~@privileged", "=~@privileged @network-io").replace("\nUMask", "\nPrivateDevices=yes\nUMask"))
-        found = check_driver(narrow)
-        for word in ("call bind", "call listen", "family AF_UNIX", "node nvidia-uvm", "PrivateDevices=yes hides /dev/nvidiactl"):
+                    .replace("=~@privileged", "=~@privileged @network-io").replace("\nUMask", "\nPrivateDevices=yes\nUMask")
+                    .replace(" nvidia-fabricmanager.service", ""))
+        found = check_driver(narrow) + check_order(narrow, os.devnull)
+        for word in ("call bind", "call listen", "family AF_UNIX", "node nvidia-uvm", "PrivateDevices=yes hides /dev/nvidiactl",
+                     "tandemd.service does not start after nvidia-fabricmanager.service",
+                     "the image does not start nvidia-persistenced.service"):
             if word not in found:
                 findings.append(f"a narrow unit passed: {word} not in {found}")
     print("\n".join(findings) or "the units are sound")
