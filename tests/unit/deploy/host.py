@@ -187,6 +187,16 @@ class Host(unittest.TestCase):
         self.assertEqual(t.run("hugepages", "release", held).returncode, 0)
         self.assertEqual(t.get("proc/sys/vm/nr_hugepages"), "10\n")
 
+    def test_reserved_hugepages_are_not_free(self):
+        t = self.tree()
+        t.put("proc/sys/vm/nr_hugepages", "96\n")
+        t.put("proc/meminfo", "HugePages_Total: 96\nHugePages_Free: 96\nHugePages_Rsvd: 90\nHugepagesize: 2048 kB\n")
+        r = t.run("hugepages", "take", "96")
+        self.assertEqual(r.returncode, 1, r)  # nothing answers here: the pool is left as it was
+        self.assertEqual(t.get("proc/sys/vm/nr_hugepages"), "96\n")
+        r = t.run("hugepages", "take", "6")
+        self.assertEqual((r.returncode, r.stdout), (0, "0\n"), r)
+
     def test_hugepages_that_are_not_there_change_nothing(self):
         t = self.tree()
         t.put("proc/sys/vm/nr_hugepages", "10\n")
