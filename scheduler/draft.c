@@ -229,6 +229,14 @@ static uint32_t on_grid(const tdm_sched_t *s, const tdm_draft_t *d, uint32_t pos
     return cnt >= ALIGN + cut ? cnt - cut : cnt;
 }
 
+/* ungranted gives the filled pages of a sequence that its first slice brings
+   the executor; it may have started some plans ago. */
+static uint32_t ungranted(const tdm_sched_t *s, const tdm_seq_t *q) {
+    if (q->slot == TDM_SEQ_NONE) return 0;
+    const tdm_kv_slot_t *t = &s->kv.slot[q->slot];
+    return t->filled_cnt > t->granted_cnt ? t->filled_cnt - t->granted_cnt : 0u;
+}
+
 /* slice_cnt decides the tokens that head may add, 0 with d->cap set where
    none. */
 static uint32_t slice_cnt(const tdm_sched_t *s, tdm_draft_t *d, const bound_t *b, uint32_t idx,
@@ -239,7 +247,7 @@ static uint32_t slice_cnt(const tdm_sched_t *s, tdm_draft_t *d, const bound_t *b
     uint32_t left = tdm_seq_fill_left(q) - had;
     uint32_t room = b->token_max > d->load.prefill_cnt ? b->token_max - d->load.prefill_cnt : 0u;
     d->cap = TDM_CAP_slice_max;
-    if (!p && d->pick_cnt == s->live.slice_max) return 0;
+    if (!p && (d->pick_cnt == s->live.slice_max || ungranted(s, q) > d->grant_left)) return 0;
     int is_climbing = s->live.policy == TDM_POLICY_QUANTILE && d->token_max < s->live.token_max;
     d->cap = is_climbing ? TDM_CAP_time_limit : TDM_CAP_token_max;
     uint32_t most = TDM_MIN(left, room);
@@ -256,6 +264,7 @@ static void pick_add(tdm_sched_t *s, tdm_draft_t *d, uint32_t idx, uint32_t cnt)
     if (!p) {
         p = &d->pick[d->pick_cnt++];
         *p = (tdm_pick_t){.seq = idx};
+        d->grant_left -= ungranted(s, q);
     }
     d->load.pair_cnt += tdm_predict_pairs(q->pos + p->cnt, cnt);
     d->load.prefill_cnt += cnt;
@@ -333,7 +342,7 @@ static void draft_prefill(tdm_sched_t *s, tdm_draft_t *d) {
 void tdm_draft_make(tdm_sched_t *s, tdm_draft_t *d) {
     memset(d, 0, sizeof *d);
     d->cap = TDM_CAP_no_work;
-    d->match_left = TDM_SCHED_MATCH_MAX;
+    d->match_left = d->grant_left = TDM_SCHED_MATCH_MAX;
     tdm_draft_make_room(s);
     draft_decodes(s, d);
     draft_bounds(s, d);

@@ -38,6 +38,7 @@ typedef struct tdm_draft {
     tdm_reason_t cap;
     tdm_reason_t blocked[TDM_QUEUE_CNT]; /* why its next WAITING cannot start */
     uint32_t match_left;                 /* pages that starts may still take from the cache */
+    uint32_t grant_left;                 /* and that slices may still bring the executor of such */
     uint32_t ward; /* only it may start: it was overtaken too long; TDM_SEQ_NONE */
     uint64_t skip[(TDM_SEQ_MAX + 63) / 64]; /* bit per slot whose decode is left out */
     int is_forced;

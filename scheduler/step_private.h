@@ -29,8 +29,9 @@ typedef struct tdm_flight_entry {
 /* TDM_ENTRY_IS_OF: the entry belongs to this life of its sequence. */
 #define TDM_ENTRY_IS_OF(e, q) ((e)->order == (uint32_t)(q)->order)
 
-/* Pages that starting sequences may take from the cache for one plan: what
-   is left of TDM_PLAN_PAGE_MAX covers every slice and decode. */
+/* Pages that starting sequences may take from the cache for one plan, and
+   that one plan may grant of them: what is left of TDM_PLAN_PAGE_MAX covers
+   every slice and decode. */
 #define TDM_SCHED_MATCH_MAX (TDM_PLAN_PAGE_MAX / 2)
 
 /* How many sequences ahead a walk over slots asks for the line of the

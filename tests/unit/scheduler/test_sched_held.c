@@ -4,6 +4,7 @@
    Method: worlds whose executor fills such pages itself and refuses them
    to all others. */
 
+#include "appliance/base/clock.h"
 #include "scheduler/kv.h"
 #include "tests/sim/world.h"
 
@@ -109,12 +110,59 @@ static void more_than_the_prompt_is_no_value(void **state) {
     assert_int_equal(w.end[id].reason, TDM_REFUSE_bad_value);
 }
 
+/* Prompts that start and do not fit the time beside a decode keep their pages
+   until their first slice; more of them than a plan may grant then go on in
+   the plans after it. */
+static void pages_of_many_starts_are_granted_by_several_plans(void **state) {
+    (void)state;
+    tdm_sched_sizes_t sizes = world_sizes();
+    tdm_sched_live_t live = world_live();
+    sizes.context_max = TDM_CONTEXT_MAX;
+    sizes.page_cnt = 9000;
+    live.policy = TDM_POLICY_MARGIN;
+    live.margin = 1.0;
+    live.token_max = 512;
+    live.starve_ns = live.bypass_ns = INT64_MAX / 4;
+    live.class_of[0].gap_ns = 2 * TDM_NS_PER_MS;
+    for (uint32_t r = 0; r < TDM_ROUTE_CNT; r++)
+        live.profile.row[r] = (tdm_profile_row_t){.fixed_ns = 1e6, .pair_ns = 1.0};
+    world_close(&w);
+    world_open(&w, 3, &sizes, &live);
+    world_ask_t decode = {.prompt_cnt = 10, .output_max = 1000};
+    uint32_t first = world_submit(&w, &decode);
+    for (uint32_t i = 0; i < 4; i++) (void)world_turn(&w);
+    uint64_t before = world_stats(&w)->prefill_tokens;
+    for (uint32_t k = TDM_SLO_CLASS_MAX; k-- > 0;) {
+        world_ask_t a = {.prompt_cnt = TDM_CONTEXT_MAX - 1u,
+                         .output_max = 1,
+                         .held_cnt = TDM_CONTEXT_MAX - 1u,
+                         .slo_class = k};
+        (void)world_submit(&w, &a);
+        (void)world_turn(&w);
+    }
+    assert_int_equal(world_stats(&w)->running_cnt, 1 + TDM_SLO_CLASS_MAX);
+    assert_int_equal(world_stats(&w)->prefill_tokens, before); /* all have started, none runs */
+    live.class_of[0].gap_ns = TDM_NS_PER_S;
+    w.live = live;
+    tdm_sched_live_set(w.sched, &live);
+    world_ask_t another = {.prompt_cnt = 10, .output_max = 10};
+    (void)world_submit(&w, &another); /* its page is one more than a plan grants */
+    for (uint32_t i = 0; i < 4; i++) (void)world_turn(&w);
+    assert_int_equal(world_stats(&w)->prefill_tokens - before, TDM_SLO_CLASS_MAX * 63 + 10);
+    world_control(&w, first, TDM_CONTROL_CANCEL);
+    assert_true(world_run(&w, 20));
+    world_settled(&w);
+}
+
 int main(void) {
 #define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
     const struct CMUnitTest tests[] = {
-        CASE(only_the_rest_is_computed),        CASE(nobody_else_reads_such_pages),
-        CASE(a_death_computes_all_of_it_again), CASE(what_a_plan_cannot_grant_waits_for_the_next),
+        CASE(only_the_rest_is_computed),
+        CASE(nobody_else_reads_such_pages),
+        CASE(a_death_computes_all_of_it_again),
+        CASE(what_a_plan_cannot_grant_waits_for_the_next),
         CASE(more_than_the_prompt_is_no_value),
+        CASE(pages_of_many_starts_are_granted_by_several_plans),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
