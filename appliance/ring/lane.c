@@ -83,10 +83,11 @@ uint32_t tdm_lane_depth(const tdm_lane_t *l) {
 }
 
 uint32_t tdm_lane_cnt(const tdm_lane_t *l) {
+    /* The consumer's end first: it never passes a producer's end read later. */
+    uint32_t tail = tdm_load_acquire(&l->ring.cons.tail);
     uint32_t head = tdm_load_relaxed(&l->ring.prod.tail);
-    uint32_t tail = tdm_load_relaxed(&l->ring.cons.tail);
     uint32_t cnt = head - tail;
-    return cnt > l->depth ? l->depth : cnt; /* the two reads are not one moment */
+    return cnt > l->depth ? l->depth : cnt; /* what was pushed between the two reads */
 }
 
 uint32_t tdm_lane_high_water(const tdm_lane_t *l) {

@@ -73,7 +73,7 @@ static void text_free(text_t *t) {
 
 /* parents makes the folders above path. */
 static void parents(const char *path) {
-    char folder[PATH_MAX];
+    char folder[PATH_MAX + 16];
     (void)snprintf(folder, sizeof folder, "%s", path);
     for (char *p = strchr(folder + 1, '/'); p; p = strchr(p + 1, '/')) {
         *p = 0;

@@ -133,6 +133,21 @@ static tdm_status_t check_slice(tdm_slots_t *s, const tdm_plan_t *p, const tdm_p
     return TDM_OK;
 }
 
+/* check_slices: two slices that name the same tokens are refused by the
+   sum, since an iteration's rows have room for token_max of them. */
+static tdm_status_t check_slices(tdm_slots_t *s, const tdm_plan_t *p, tdm_error_t *err) {
+    uint32_t sum = 0;
+    for (uint32_t i = 0; i < p->slice_cnt; i++) {
+        const tdm_plan_slice_t *c = &p->slice[i];
+        tdm_status_t st = check_slice(s, p, c, err);
+        if (st != TDM_OK) return st;
+        if (c->cnt > p->token_cnt - sum)
+            REFUSE("plan: slices of more than its %u tokens", p->token_cnt);
+        sum += c->cnt;
+    }
+    return TDM_OK;
+}
+
 static tdm_status_t check_decode(tdm_slots_t *s, const tdm_plan_decode_t *d, tdm_error_t *err) {
     tdm_status_t st = check_inputs(s, d->slot, d->pos, 1, err);
     if (st != TDM_OK) return st;
@@ -196,8 +211,7 @@ tdm_status_t tdm_slots_check(tdm_slots_t *s, const tdm_plan_t *p, tdm_error_t *e
     for (uint32_t i = 0; st == TDM_OK && i < p->open_cnt; i++) st = check_open(s, &p->open[i], err);
     for (uint32_t i = 0; st == TDM_OK && i < p->grant_cnt; i++)
         st = check_grant(s, p, &p->grant[i], err);
-    for (uint32_t i = 0; st == TDM_OK && i < p->slice_cnt; i++)
-        st = check_slice(s, p, &p->slice[i], err);
+    if (st == TDM_OK) st = check_slices(s, p, err);
     for (uint32_t i = 0; st == TDM_OK && i < p->decode_cnt; i++)
         st = check_decode(s, &p->decode[i], err);
     if (st != TDM_OK) return st;

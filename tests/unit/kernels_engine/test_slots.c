@@ -351,6 +351,19 @@ static void inputs_stay_inside_pages_and_context(void **state) {
     accept();
 }
 
+/* Two slices that name the same tokens would be more rows than there is
+   room for. */
+static void slices_share_no_tokens(void **state) {
+    (void)state;
+    legal();
+    plan->slice[1].token_off = 0;
+    plan->slice[1].cnt = 10;
+    plan->slice[0].cnt = 21; /* with the other's 10 more than the 30 */
+    refuse("more than its 30 tokens");
+    plan->slice[0].cnt = 20;
+    accept();
+}
+
 static void tokens_are_in_the_vocabulary(void **state) {
     (void)state;
     plan->token[3] = 100;
@@ -401,7 +414,11 @@ static void random_damage_is_answered(void **state) {
             memcpy((uint8_t *)plan + region[r].off + 4 * word, &value, sizeof value);
         }
         tdm_error_t err = {0};
-        refused += tdm_slots_check(slots, plan, &err) == TDM_ERR_CORRUPT;
+        int is_refused = tdm_slots_check(slots, plan, &err) == TDM_ERR_CORRUPT;
+        uint64_t rows = 0;
+        for (uint32_t i = 0; !is_refused && i < plan->slice_cnt; i++) rows += plan->slice[i].cnt;
+        assert_true(rows <= config.token_max);
+        refused += (uint32_t)is_refused;
     }
     assert_in_range(refused, 10000, 20000);
     legal();
@@ -554,6 +571,7 @@ int main(void) {
         FACT(decodes_need_a_known_token),
         FACT(a_poisoned_slot_may_still_be_decoded),
         FACT(inputs_stay_inside_pages_and_context),
+        FACT(slices_share_no_tokens),
         FACT(tokens_are_in_the_vocabulary),
         FACT(pages_have_one_writer),
         FACT(random_damage_is_answered),
