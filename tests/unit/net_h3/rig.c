@@ -268,6 +268,8 @@ static void open_server(rig_t *r, const rig_config_t *cfg) {
 }
 
 void rig_open(rig_t *r, const rig_config_t *cfg) {
+    rig_config_t plain = rig_default();
+    if (cfg == NULL) cfg = &plain;
     memset(r, 0, sizeof *r);
     r->now_ns = 1000 * RIG_MS;
     r->seed = 20240607;
@@ -319,6 +321,11 @@ void rig_dial_ready(rig_t *r, uint32_t i) {
     rig_dial(r, i, 2);
     for (int n = 0; n < 200 && !tdm_client_is_ready(r->client[i]); n++) rig_turn(r, RIG_MS);
     assert_true(tdm_client_is_ready(r->client[i]));
+}
+
+void rig_begin(rig_t *r) {
+    rig_open(r, NULL);
+    rig_dial_ready(r, 0);
 }
 
 /* --- the wire --------------------------------------------------------- */
@@ -445,6 +452,13 @@ int64_t rig_send(rig_t *r, uint32_t i, const char *method, const char *path, con
                                 .body = body,
                                 .body_sz = body_sz};
     return submit(r, i, &req, out);
+}
+
+void rig_serve_one(rig_t *r, uint32_t i) {
+    rig_reply_t reply;
+    rig_send(r, i, "GET", "/health", NULL, 0, &reply);
+    assert_true(rig_run(r, &reply.is_ended, 3000));
+    assert_int_equal(reply.status, 200);
 }
 
 int64_t rig_send_with(rig_t *r, uint32_t i, const char *path, const tdm_client_header_t *header,

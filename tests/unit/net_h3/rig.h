@@ -93,7 +93,10 @@ typedef struct rig_reply {
 } rig_reply_t;
 
 rig_config_t rig_default(void);
+/* rig_open starts the server; cfg NULL: rig_default. */
 void rig_open(rig_t *r, const rig_config_t *cfg);
+/* rig_begin is rig_open with the defaults, and client 0 is connected. */
+void rig_begin(rig_t *r);
 void rig_close(rig_t *r);
 
 /* rig_dial adds a client from source address 10.0.x.y (n chooses). */
@@ -103,6 +106,9 @@ void rig_dial_ready(rig_t *r, uint32_t i);
 
 int64_t rig_send(rig_t *r, uint32_t i, const char *method, const char *path, const void *body,
                  uint64_t body_sz, rig_reply_t *out);
+
+/* rig_serve_one asks for /health over client i and waits for the answer. */
+void rig_serve_one(rig_t *r, uint32_t i);
 
 /* rig_send_with is a GET with own fields. */
 int64_t rig_send_with(rig_t *r, uint32_t i, const char *path, const tdm_client_header_t *header,

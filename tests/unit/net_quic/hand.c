@@ -40,13 +40,6 @@ uint32_t out(rig_t *r, uint8_t *last, uint64_t by_source[256]) {
     return last_sz;
 }
 
-void serve_one(rig_t *r, uint32_t i) {
-    rig_reply_t reply;
-    rig_send(r, i, "GET", "/health", NULL, 0, &reply);
-    assert_true(rig_run(r, &reply.is_ended, 3000));
-    assert_int_equal(reply.status, 200);
-}
-
 int handshakes_add_up(rig_t *r) {
     const tdm_quic_counters_t *n = counters(r);
     return n->handshakes_started == n->handshakes_done + n->handshakes_failed + n->half_open_cnt;

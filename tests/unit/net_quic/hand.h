@@ -23,9 +23,6 @@ uint32_t first_flight(rig_t *r, uint8_t *buf);
    copies it to last [1500] where that is not NULL. */
 uint32_t out(rig_t *r, uint8_t *last, uint64_t by_source[256]);
 
-/* serve_one asks for /health over client i and waits for the answer. */
-void serve_one(rig_t *r, uint32_t i);
-
 /* handshakes_add_up: each one begun is done, failed or under way. */
 int handshakes_add_up(rig_t *r);
 

@@ -21,11 +21,10 @@ static void a_restarted_server_ends_old_connections(void **state) {
     uint8_t buf[1500], answer[1500];
     tdm_error_t err = {0};
     rig_reply_t reply;
-    rig_config_t cfg = rig_default();
-    rig_open(&before, &cfg);
-    rig_open(&after, &cfg); /* the same key, a new life */
+    rig_open(&before, NULL);
+    rig_open(&after, NULL); /* the same key, a new life */
     rig_dial_ready(&before, 0);
-    serve_one(&before, 0);
+    rig_serve_one(&before, 0);
     rig_send(&before, 0, "GET", "/health", NULL, 0, &reply);
     before.now_ns += 100 * RIG_MS;
     uint32_t sz = tdm_client_output(before.client[0], buf, sizeof buf, before.now_ns);
@@ -47,8 +46,7 @@ static void resets_are_few_and_shorter_than_their_cause(void **state) {
     (void)state;
     rig_t r;
     uint8_t buf[1500];
-    rig_config_t cfg = rig_default();
-    rig_open(&r, &cfg);
+    rig_open(&r, NULL);
     memset(buf, 0x5a, sizeof buf);
     for (uint32_t sz = 18; sz < 90; sz++) {
         buf[1] = (uint8_t)sz;
@@ -96,8 +94,7 @@ static void old_datagrams_do_nothing_again(void **state) {
     static tape_t tape;
     rig_t r, restarted;
     rig_reply_t reply[8];
-    rig_config_t cfg = rig_default();
-    rig_open(&r, &cfg);
+    rig_open(&r, NULL);
     tape.cnt = 0;
     rig_dial(&r, 0, 2);
     r.client_at[0].port = 5555; /* where rig_input sends from */
@@ -117,13 +114,13 @@ static void old_datagrams_do_nothing_again(void **state) {
     r.now_ns += TDM_NS_PER_S;
     assert_int_equal(replay(&r, &tape), 0);
     assert_int_equal(counters(&r)->connection_cnt, 1);
-    serve_one(&r, 0); /* its connection did not mind */
+    rig_serve_one(&r, 0); /* its connection did not mind */
     r.is_deaf[0] = 1;
     r.now_ns += 60 * TDM_NS_PER_S; /* the connection is gone */
     (void)out(&r, NULL, NULL);
     assert_int_equal(counters(&r)->connection_cnt, 0);
     assert_int_equal(replay(&r, &tape), 0);
-    rig_open(&restarted, &cfg);
+    rig_open(&restarted, NULL);
     assert_int_equal(replay(&restarted, &tape), 0);
     assert_int_equal(counters(&restarted)->handshakes_done, 0);
     assert_true(counters(&restarted)->resets > 0); /* who lives on hears that we do not */
@@ -137,10 +134,8 @@ static void packets_that_never_came_are_counted(void **state) {
     (void)state;
     rig_t r;
     rig_reply_t reply;
-    rig_config_t cfg = rig_default();
-    rig_open(&r, &cfg);
-    rig_dial_ready(&r, 0);
-    for (int i = 0; i < 80; i++) serve_one(&r, 0);
+    rig_begin(&r);
+    for (int i = 0; i < 80; i++) rig_serve_one(&r, 0);
     assert_int_equal(counters(&r)->packet_gaps, 0);
     uint32_t lost = 0;
     uint8_t buf[1500];
@@ -150,7 +145,7 @@ static void packets_that_never_came_are_counted(void **state) {
         assert_true(rig_run(&r, &reply.is_ended, 5000));
     }
     assert_true(lost >= 7);
-    for (int i = 0; i < 80; i++) serve_one(&r, 0);
+    for (int i = 0; i < 80; i++) rig_serve_one(&r, 0);
     assert_int_equal(counters(&r)->packet_gaps, lost);
     rig_close(&r);
 }

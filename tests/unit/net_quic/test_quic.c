@@ -2,41 +2,15 @@
 /* The QUIC server among strangers: garbage, wrong versions, too many, too
    fast, too little memory.  Each drop reason is moved, and an innocent
    client is served before and after. */
-#include "tests/unit/net_h3/rig.h"
+#include "tests/unit/net_quic/hand.h"
 
-#include "appliance/base/clock.h"
-
-#include <gnutls/gnutls.h>
 #include <setjmp.h>
 #include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
-static void serve_one(rig_t *r, uint32_t i) {
-    rig_reply_t reply;
-    rig_send(r, i, "GET", "/health", NULL, 0, &reply);
-    assert_true(rig_run(r, &reply.is_ended, 500));
-    assert_int_equal(reply.status, 200);
-}
-
 static uint64_t dropped(rig_t *r, tdm_reason_t reason) {
-    return tdm_quic_counters(r->quic)->drop[reason];
-}
-
-/* first_flight gives a client's first datagram. */
-static uint32_t first_flight(rig_t *r, uint8_t *buf) {
-    tdm_client_t *c = NULL;
-    tdm_error_t err = {0};
-    tdm_client_config_t cfg = {.host = "localhost", .port = 443};
-    assert_int_equal(tdm_client_open(&cfg, r->now_ns, &c, &err), TDM_OK);
-    uint32_t sz = tdm_client_output(c, buf, 1500, r->now_ns);
-    tdm_client_close(c);
-    assert_true(sz >= TDM_QUIC_DATAGRAM_MIN);
-    return sz;
+    return counters(r)->drop[reason];
 }
 
 /* --- garbage ----------------------------------------------------------- */
@@ -45,8 +19,7 @@ static void garbage_is_dropped_by_reason(void **state) {
     (void)state;
     rig_t r;
     uint8_t buf[1500];
-    rig_config_t cfg = rig_default();
-    rig_open(&r, &cfg);
+    rig_open(&r, NULL);
     memset(buf, 0, sizeof buf);
     assert_int_equal(rig_input(&r, buf, 0, 9), TDM_DROP_quic_malformed);
     assert_int_equal(rig_input(&r, buf, 5, 9), TDM_DROP_quic_malformed);
@@ -56,11 +29,11 @@ static void garbage_is_dropped_by_reason(void **state) {
     assert_int_equal(rig_input(&r, buf, 1199, 9), TDM_DROP_quic_malformed);
     buf[0] = (uint8_t)(buf[0] | 0x20u); /* a Handshake packet out of nowhere */
     assert_int_equal(rig_input(&r, buf, sz, 9), TDM_DROP_quic_unknown);
-    assert_int_equal(tdm_quic_counters(r.quic)->connection_cnt, 0);
+    assert_int_equal(counters(&r)->connection_cnt, 0);
     assert_int_equal(dropped(&r, TDM_DROP_quic_malformed), 3);
     assert_int_equal(dropped(&r, TDM_DROP_quic_unknown), 2);
     rig_dial_ready(&r, 0);
-    serve_one(&r, 0);
+    rig_serve_one(&r, 0);
     rig_close(&r);
 }
 
@@ -68,16 +41,14 @@ static void random_datagrams_do_no_harm(void **state) {
     (void)state;
     rig_t r;
     uint8_t buf[1500];
-    rig_config_t cfg = rig_default();
-    rig_open(&r, &cfg);
-    rig_dial_ready(&r, 0);
+    rig_begin(&r);
     for (uint32_t i = 0; i < 4000; i++) {
         uint32_t sz = tdm_rng_below(&r.rng, sizeof buf);
         for (uint32_t k = 0; k < sz; k++) buf[k] = (uint8_t)tdm_rng_next(&r.rng);
         (void)rig_input(&r, buf, sz, i);
         if (i % 64 == 0) rig_turn(&r, RIG_MS);
     }
-    serve_one(&r, 0);
+    rig_serve_one(&r, 0);
     rig_close(&r);
 }
 
@@ -86,9 +57,7 @@ static void damaged_first_flights_do_no_harm(void **state) {
     rig_t r;
     uint8_t good[1500];
     uint8_t buf[1500];
-    rig_config_t cfg = rig_default();
-    rig_open(&r, &cfg);
-    rig_dial_ready(&r, 0);
+    rig_begin(&r);
     uint32_t sz = first_flight(&r, good);
     for (uint32_t i = 0; i < 400; i++) {
         memcpy(buf, good, sz);
@@ -97,9 +66,9 @@ static void damaged_first_flights_do_no_harm(void **state) {
         (void)rig_input(&r, buf, sz, i);
         rig_turn(&r, RIG_MS);
     }
-    serve_one(&r, 0);
+    rig_serve_one(&r, 0);
     rig_idle(&r, 11000); /* half-open handshakes time out */
-    assert_true(tdm_quic_counters(r.quic)->connection_cnt <= 1);
+    assert_true(counters(&r)->connection_cnt <= 1);
     rig_close(&r);
 }
 
@@ -109,12 +78,11 @@ static void other_versions_are_told_ours(void **state) {
     uint8_t buf[1500];
     uint8_t out[1500];
     tdm_datagram_t dg;
-    rig_config_t cfg = rig_default();
-    rig_open(&r, &cfg);
+    rig_open(&r, NULL);
     uint32_t sz = first_flight(&r, buf);
     buf[1] = 0xfa; /* version 0xfa000001 */
     assert_int_equal(rig_input(&r, buf, sz, 77), TDM_DROP_quic_version);
-    assert_int_equal(tdm_quic_counters(r.quic)->version_answers, 1);
+    assert_int_equal(counters(&r)->version_answers, 1);
     uint32_t n = tdm_quic_output(r.quic, out, sizeof out, &dg, r.now_ns);
     assert_true(n > 7 && n < 100);
     assert_true(out[0] & 0x80u);
@@ -147,11 +115,11 @@ static void table_full_refuses_and_recovers(void **state) {
     rig_idle(&r, 20);
     assert_false(tdm_client_is_ready(r.client[3]));
     assert_true(dropped(&r, TDM_DROP_quic_connection_limit) > 0);
-    for (uint32_t i = 0; i < 3; i++) serve_one(&r, i);
+    for (uint32_t i = 0; i < 3; i++) rig_serve_one(&r, i);
     tdm_client_shutdown(r.client[1]);
     rig_idle(&r, 4000); /* the fourth tries again by itself */
     assert_true(tdm_client_is_ready(r.client[3]));
-    serve_one(&r, 3);
+    rig_serve_one(&r, 3);
     rig_close(&r);
 }
 
@@ -163,10 +131,10 @@ static void handshakes_are_limited_in_all(void **state) {
     rig_open(&r, &cfg);
     for (uint32_t i = 0; i < 12; i++) rig_dial(&r, i, 100 + i);
     rig_idle(&r, 30);
-    assert_int_equal(tdm_quic_counters(r.quic)->handshakes_done, 4);
+    assert_int_equal(counters(&r)->handshakes_done, 4);
     assert_true(dropped(&r, TDM_DROP_quic_handshake_rate) >= 8);
     rig_idle(&r, 4000);
-    assert_true(tdm_quic_counters(r.quic)->handshakes_done > 8);
+    assert_true(counters(&r)->handshakes_done > 8);
     rig_close(&r);
 }
 
@@ -179,7 +147,7 @@ static void handshakes_are_limited_per_source(void **state) {
     for (uint32_t i = 0; i < 6; i++) rig_dial(&r, i, 50); /* one address */
     rig_dial(&r, 6, 51);
     rig_idle(&r, 30);
-    assert_int_equal(tdm_quic_counters(r.quic)->handshakes_done, 3);
+    assert_int_equal(counters(&r)->handshakes_done, 3);
     assert_true(tdm_client_is_ready(r.client[6]));
     assert_true(dropped(&r, TDM_DROP_quic_handshake_rate) >= 4);
     rig_close(&r);
@@ -218,8 +186,7 @@ static void connections_share_the_output(void **state) {
     (void)state;
     rig_t r;
     rig_reply_t reply[4];
-    rig_config_t cfg = rig_default();
-    rig_open(&r, &cfg);
+    rig_open(&r, NULL);
     for (uint32_t i = 0; i < 4; i++) rig_dial_ready(&r, i);
     for (uint32_t i = 0; i < 4; i++) {
         rig_send(&r, i, "POST", "/stream?1000000", "{}", 2, &reply[i]);
@@ -240,8 +207,7 @@ static void one_handshake_starts_per_poll(void **state) {
     (void)state;
     rig_t r;
     uint8_t buf[1500];
-    rig_config_t cfg = rig_default();
-    rig_open(&r, &cfg);
+    rig_open(&r, NULL);
     for (uint32_t i = 0; i < 8; i++) {
         uint32_t sz = first_flight(&r, buf);
         assert_int_equal(rig_input(&r, buf, sz, i), TDM_REASON_NONE);
@@ -249,7 +215,7 @@ static void one_handshake_starts_per_poll(void **state) {
     for (uint32_t i = 1; i <= 8; i++) {
         assert_int_equal(tdm_quic_next_ns(r.quic), 0);
         (void)tdm_quic_poll(r.quic, r.now_ns);
-        assert_int_equal(tdm_quic_counters(r.quic)->handshakes_started, i);
+        assert_int_equal(counters(&r)->handshakes_started, i);
     }
     rig_close(&r);
 }
@@ -289,83 +255,28 @@ static void empty_pool_hurts_only_newcomers(void **state) {
     cfg.pool_sz = 600u << 10;
     rig_open(&r, &cfg);
     rig_dial_ready(&r, 0);
-    serve_one(&r, 0);
+    rig_serve_one(&r, 0);
     for (uint32_t i = 1; i < 16; i++) rig_dial(&r, i, i);
     rig_idle(&r, 50);
     assert_true(dropped(&r, TDM_DROP_quic_memory) > 0);
-    assert_true(tdm_quic_counters(r.quic)->pool_fail_cnt > 0);
+    assert_true(counters(&r)->pool_fail_cnt > 0);
     for (uint32_t i = 1; i < 16; i++) r.is_deaf[i] = 1;
-    serve_one(&r, 0);
+    rig_serve_one(&r, 0);
     rig_close(&r);
 }
 
-/* --- address and life ---------------------------------------------------- */
-
-static void rebound_address_is_followed(void **state) {
-    (void)state;
-    rig_t r;
-    rig_config_t cfg = rig_default();
-    rig_open(&r, &cfg);
-    rig_dial_ready(&r, 0);
-    serve_one(&r, 0);
-    rig_idle(&r, 100);
-    r.client_at[0].port = 9999; /* a NAT chose another port */
-    serve_one(&r, 0);
-    assert_int_equal(tdm_quic_counters(r.quic)->connection_cnt, 1);
-    rig_close(&r);
-}
-
-/* from_elsewhere lets what client 0 has to send arrive from another port
-   of its host. */
-static void from_elsewhere(rig_t *r) {
-    uint8_t buf[1500];
-    for (uint32_t sz; (sz = tdm_client_output(r->client[0], buf, sizeof buf, r->now_ns)) > 0;) {
-        tdm_datagram_t dg = {.remote = r->client_at[0],
-                             .local = {.version = 4, .port = 443, .addr = {10, 0, 0, 1}},
-                             .payload = buf,
-                             .payload_sz = sz};
-        dg.remote.port++;
-        assert_int_equal(tdm_quic_input(r->quic, &dg, r->now_ns), TDM_REASON_NONE);
-    }
-}
-
-/* ngtcp2 0.12 stopped the process (an assertion) where a peer came back
-   to its old address while its new one was being validated, and path MTU
-   discovery was off. */
-static void a_peer_that_moves_to_and_fro_does_no_harm(void **state) {
-    (void)state;
-    static const uint16_t datagram_max[] = {TDM_QUIC_DATAGRAM_MIN, 1400};
-    for (uint32_t k = 0; k < TDM_COUNT_OF(datagram_max); k++) {
-        rig_t r;
-        rig_config_t cfg = rig_default();
-        cfg.datagram_max = datagram_max[k];
-        rig_open(&r, &cfg);
-        rig_dial_ready(&r, 0);
-        serve_one(&r, 0);
-        for (uint32_t n = 0; n < 10; n++) {
-            rig_reply_t reply;
-            rig_idle(&r, 20);
-            (void)rig_send(&r, 0, "GET", "/health", NULL, 0, &reply);
-            from_elsewhere(&r);
-            assert_true(rig_run(&r, &reply.is_ended, 3000)); /* from the old address again */
-        }
-        assert_int_equal(tdm_quic_counters(r.quic)->connection_cnt, 1);
-        rig_close(&r);
-    }
-}
+/* --- life ---------------------------------------------------- */
 
 static void closed_connection_says_so_again(void **state) {
     (void)state;
     rig_t r;
     rig_reply_t reply;
-    rig_config_t cfg = rig_default();
-    rig_open(&r, &cfg);
-    rig_dial_ready(&r, 0);
+    rig_begin(&r);
     rig_idle(&r, 50);
     r.is_deaf[0] = 1;
     tdm_h3_drain(r.h3);
     rig_idle(&r, 1010); /* closed while the client heard nothing */
-    assert_int_equal(tdm_quic_counters(r.quic)->tls_session_cnt, 0);
+    assert_int_equal(counters(&r)->tls_session_cnt, 0);
     r.is_deaf[0] = 0;
     rig_send(&r, 0, "GET", "/health", NULL, 0, &reply);
     assert_true(rig_run(&r, &reply.is_ended, 100));
@@ -377,67 +288,6 @@ static void wrong_config_is_refused(void **state) {
     (void)state;
     tdm_quic_config_t cfg = {.connection_max = 0};
     assert_int_equal(tdm_quic_footprint(&cfg), 0);
-}
-
-/* --- certificate ---------------------------------------------------------- */
-
-static void certificate_is_made_once_and_private(void **state) {
-    (void)state;
-    char cert[64];
-    char key[64];
-    snprintf(cert, sizeof cert, "/tmp/tdm-cert-%d.pem", (int)getpid());
-    snprintf(key, sizeof key, "/tmp/tdm-key-%d.pem", (int)getpid());
-    unlink(cert);
-    unlink(key);
-    tdm_cert_config_t cfg = {.cert_file = cert,
-                             .key_file = key,
-                             .name = {"tandem.test", "10.9.0.1", "fd00::1"},
-                             .name_cnt = 3,
-                             .wall_s = tdm_clock_wall_s()};
-    tdm_error_t err = {0};
-    int is_made = 0;
-    uint8_t first[TDM_CERT_FINGERPRINT];
-    uint8_t again[TDM_CERT_FINGERPRINT];
-    struct stat st;
-    assert_int_equal(tdm_cert_ensure(&cfg, &is_made, &err), TDM_OK);
-    assert_true(is_made);
-    assert_int_equal(stat(key, &st), 0);
-    assert_int_equal(st.st_mode & 0777u, 0600);
-    assert_int_equal(tdm_cert_fingerprint(cert, first, &err), TDM_OK);
-    assert_int_equal(tdm_cert_ensure(&cfg, &is_made, &err), TDM_OK);
-    assert_false(is_made);
-    assert_int_equal(tdm_cert_fingerprint(cert, again, &err), TDM_OK);
-    assert_memory_equal(first, again, sizeof first);
-    unlink(key);
-    assert_int_equal(tdm_cert_ensure(&cfg, &is_made, &err), TDM_ERR_NOT_FOUND);
-    cfg.days = TDM_CERT_DAYS_MAX + 1u;
-    assert_int_equal(tdm_cert_ensure(&cfg, &is_made, &err), TDM_ERR_INVAL);
-    unlink(cert);
-}
-
-/* A host without an IPv6 address leaves that name empty. */
-static void an_empty_name_spoils_no_certificate(void **state) {
-    (void)state;
-    char cert[64];
-    char key[64];
-    snprintf(cert, sizeof cert, "/tmp/tdm-cert-e%d.pem", (int)getpid());
-    snprintf(key, sizeof key, "/tmp/tdm-key-e%d.pem", (int)getpid());
-    unlink(cert);
-    unlink(key);
-    tdm_cert_config_t cfg = {.cert_file = cert,
-                             .key_file = key,
-                             .name = {"tandem.test", "10.9.0.1", ""},
-                             .name_cnt = 3,
-                             .wall_s = tdm_clock_wall_s()};
-    tdm_error_t err = {0};
-    int is_made = 0;
-    assert_int_equal(tdm_cert_ensure(&cfg, &is_made, &err), TDM_OK);
-    gnutls_certificate_credentials_t cred = NULL;
-    assert_int_equal(gnutls_certificate_allocate_credentials(&cred), 0);
-    assert_int_equal(gnutls_certificate_set_x509_key_file(cred, cert, key, GNUTLS_X509_FMT_PEM), 0);
-    gnutls_certificate_free_credentials(cred);
-    unlink(cert);
-    unlink(key);
 }
 
 int main(void) {
@@ -454,12 +304,8 @@ int main(void) {
         cmocka_unit_test(one_handshake_starts_per_poll),
         cmocka_unit_test(every_quota_is_survived),
         cmocka_unit_test(empty_pool_hurts_only_newcomers),
-        cmocka_unit_test(rebound_address_is_followed),
-        cmocka_unit_test(a_peer_that_moves_to_and_fro_does_no_harm),
         cmocka_unit_test(closed_connection_says_so_again),
         cmocka_unit_test(wrong_config_is_refused),
-        cmocka_unit_test(certificate_is_made_once_and_private),
-        cmocka_unit_test(an_empty_name_spoils_no_certificate),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -44,7 +44,7 @@ static int64_t fifty_connect(uint32_t flood, uint64_t *limited) {
     }
     assert_int_equal(done, 50);
     *limited = counters(&r)->drop[TDM_DROP_quic_handshake_rate];
-    for (uint32_t i = 0; i < 50; i++) serve_one(&r, i);
+    for (uint32_t i = 0; i < 50; i++) rig_serve_one(&r, i);
     rig_close(&r);
     return took;
 }

@@ -25,8 +25,7 @@ static void silent_strangers_get_three_times_their_bytes(void **state) {
     rig_t r;
     uint8_t buf[1500];
     uint64_t got[256] = {0};
-    rig_config_t cfg = rig_default();
-    rig_open(&r, &cfg);
+    rig_open(&r, NULL);
     for (uint32_t i = 0; i < 16; i++) {
         uint32_t sz = first_flight(&r, buf);
         assert_int_equal(rig_input(&r, buf, sz, i), TDM_REASON_NONE);
@@ -86,7 +85,7 @@ static void a_client_passes_through_retry(void **state) {
     cfg.is_retry_always = 1;
     rig_open(&r, &cfg);
     rig_dial_ready(&r, 0);
-    serve_one(&r, 0);
+    rig_serve_one(&r, 0);
     assert_int_equal(counters(&r)->retries, 1);
     assert_int_equal(counters(&r)->retry_tokens, 1);
     assert_int_equal(counters(&r)->handshakes_done, 1);
@@ -101,7 +100,7 @@ static void retry_goes_on_with_load_and_off_after_it(void **state) {
     cfg.retry_half_open = 4;
     rig_open(&r, &cfg);
     rig_dial_ready(&r, 0);
-    serve_one(&r, 0);
+    rig_serve_one(&r, 0);
     assert_int_equal(counters(&r)->retries, 0);
     for (uint32_t i = 0; i < 4; i++) {
         assert_int_equal(counters(&r)->is_retry_on, 0);
@@ -113,7 +112,7 @@ static void retry_goes_on_with_load_and_off_after_it(void **state) {
     assert_true(sz > 0 && sz < 300);
     assert_true(is_retry(last));
     assert_int_equal(counters(&r)->is_retry_on, 1);
-    serve_one(&r, 0);      /* who is inside notices nothing */
+    rig_serve_one(&r, 0);  /* who is inside notices nothing */
     rig_dial_ready(&r, 1); /* who can prove its address comes in */
     assert_int_equal(counters(&r)->retry_tokens, 1);
     rig_idle(&r, 3000); /* silence ends them after five seconds */
@@ -201,8 +200,7 @@ static void early_data_is_not_taken(void **state) {
     (void)state;
     rig_t r;
     uint8_t buf[1500];
-    rig_config_t cfg = rig_default();
-    rig_open(&r, &cfg);
+    rig_open(&r, NULL);
     uint32_t sz = first_flight(&r, buf);
     buf[0] = (uint8_t)((buf[0] & 0xcfu) | 0x10u); /* a 0-RTT packet */
     assert_int_equal(rig_input(&r, buf, sz, 9), TDM_DROP_quic_unknown);
@@ -232,7 +230,7 @@ static void silent_handshakes_cannot_fill_the_table(void **state) {
     assert_int_equal(counters(&r)->handshakes_failed, 4);
     assert_int_equal(counters(&r)->half_open_cnt, 0);
     rig_dial_ready(&r, 1);
-    serve_one(&r, 1);
+    rig_serve_one(&r, 1);
     assert_true(handshakes_add_up(&r));
     rig_close(&r);
 }
