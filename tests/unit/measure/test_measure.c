@@ -8,11 +8,10 @@
 #include "appliance/base/clock.h"
 #include "appliance/base/rng.h"
 #include "appliance/measure/grid.h"
-#include "appliance/measure/measure.h"
 #include "appliance/profile/file.h"
 #include "appliance/profile/profile.h"
-#include "kernels/engine/slots.h"
-#include "scheduler/predict.h"
+#include "scheduler/table.h"
+#include "tests/unit/measure/machine.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -29,8 +28,7 @@
 /* The machine: what an iteration costs, and the slots it keeps. */
 static struct {
     tdm_measure_limits_t limits;
-    tdm_slots_t *slots;
-    void *mem;
+    machine_t machine;
     tdm_plan_t plan;
     tdm_result_t result;
     int64_t now_ns;
@@ -69,36 +67,18 @@ static double card_ns(double tok, double attention) {
     return 4e6 + ceil(tok / 128.0) * 128.0 * 20e3 + attention;
 }
 
-static void sampled(uint32_t slot, uint32_t pos) {
-    tdm_slots_draw(x.slots, slot, pos, 1);
-    tdm_slots_sampled(x.slots, slot, pos, 1);
-}
-
 static tdm_status_t on_run(void *ctx, tdm_plan_t *plan, tdm_result_t *result, tdm_error_t *e) {
     (void)ctx;
     if (++x.run_cnt == x.fail_at) return tdm_error_set(e, TDM_ERR_CLOSED, "gone");
-    tdm_status_t st = tdm_slots_check(x.slots, plan, e);
+    machine_load_t l;
+    tdm_status_t st = machine_take(&x.machine, plan, &l, e);
     if (st != TDM_OK) return st;
-    tdm_slots_apply(x.slots, plan);
-    double pairs = 0.0, kv = 0.0;
-    for (uint32_t i = 0; i < plan->slice_cnt; i++) {
-        const tdm_plan_slice_t *s = &plan->slice[i];
-        pairs += (double)tdm_predict_pairs(s->pos, s->cnt);
-        if (s->is_last) sampled(s->slot, s->pos + s->cnt);
-        tdm_slots_done(x.slots, s->slot, s->pos, s->cnt);
-    }
-    for (uint32_t i = 0; i < plan->decode_cnt; i++) {
-        kv += plan->decode[i].pos + 1.0;
-        sampled(plan->decode[i].slot, plan->decode[i].pos + 1);
-        tdm_slots_done(x.slots, plan->decode[i].slot, plan->decode[i].pos, 1);
-    }
-    double tok = plan->token_cnt + plan->decode_cnt;
-    double attention = x.is_card ? card_attention(pairs, kv, plan->route)
-                                 : attention_of(pairs, kv, plan->route) * x.pace;
+    double tok = l.prefill + l.decodes;
+    double attention = x.is_card ? card_attention(l.pairs, l.kv, plan->route)
+                                 : attention_of(l.pairs, l.kv, plan->route) * x.pace;
     double ns = FIXED_NS;
     if (tok > 0.0)
-        ns = x.is_card ? card_ns(tok, attention)
-                       : law(tok, pairs, kv, plan->decode_cnt, plan->route);
+        ns = x.is_card ? card_ns(tok, attention) : law(tok, l.pairs, l.kv, l.decodes, plan->route);
     ns *= 1.0 + x.noise * (tdm_rng_unit(tdm_rng_next(&x.rng)) - 0.5);
     result->start_ns = x.now_ns;
     x.now_ns += (int64_t)ns;
@@ -120,20 +100,11 @@ static void on_progress(void *ctx, double share, const char *stage, uint32_t poi
 }
 
 static void open_machine(tdm_measure_limits_t limits) {
-    tdm_slots_config_t c = {.seq_max = limits.seq_max,
-                            .token_max = limits.token_max,
-                            .context_max = limits.context_max,
-                            .kv_page_cnt = limits.kv_page_cnt,
-                            .vocab = limits.vocab,
-                            .variant_cnt = 1};
-    size_t sz = (size_t)tdm_slots_footprint(&c);
     memset(&x, 0, sizeof x);
     x.limits = limits;
     x.serial = 1.5;
     x.pace = 1.0;
-    x.mem = aligned_alloc(64, sz);
-    memset(x.mem, 0, sz);
-    x.slots = tdm_slots_init(x.mem, &c);
+    machine_open(&x.machine, &limits);
     tdm_shape_t shape = {.layer_cnt = 2,
                          .hidden = 64,
                          .nhead_q = 2,
@@ -199,7 +170,7 @@ static void the_law_is_found_again(void **state) {
     }
     assert_true(set.check.shape_cnt >= 8 && set.check.p50_error < 0.1f);
     tdm_profile_set_free(&set);
-    free(x.mem);
+    machine_close(&x.machine);
 }
 
 static void points_lie_on_the_axes_with_their_samples(void **state) {
@@ -224,7 +195,7 @@ static void points_lie_on_the_axes_with_their_samples(void **state) {
     assert_true(kind[TDM_PROFILE_FUSED] >= 50);
     assert_true(kind[TDM_PROFILE_STREAMS] >= 20 && kind[TDM_PROFILE_SERIAL] >= 20);
     tdm_profile_set_free(&set);
-    free(x.mem);
+    machine_close(&x.machine);
 }
 
 static void the_budget_is_kept_and_the_rest_is_outside(void **state) {
@@ -239,7 +210,7 @@ static void the_budget_is_kept_and_the_rest_is_outside(void **state) {
     tdm_load_t deep = {.prefill_cnt = 64, .decode_cnt = 16, .pair_cnt = 64, .kv_cnt = 16384};
     assert_true(tdm_table_is_outside(&table, 0, &deep));
     tdm_profile_set_free(&set);
-    free(x.mem);
+    machine_close(&x.machine);
 }
 
 static void small_executors_are_measured_too(void **state) {
@@ -260,7 +231,7 @@ static void small_executors_are_measured_too(void **state) {
         if (measure(60 * TDM_NS_PER_S, &set) != TDM_OK) fail_msg("%u: %s", i, err.text);
         assert_true(set.point_cnt > 0);
         tdm_profile_set_free(&set);
-        free(x.mem);
+        machine_close(&x.machine);
     }
 }
 
@@ -298,7 +269,7 @@ static void a_large_card_is_measured_in_four_minutes(void **state) {
                   (double)set.check.worst_error);
     assert_true(set.check.p50_error < 0.05f && set.check.p95_error < 0.15f);
     tdm_profile_set_free(&set);
-    free(x.mem);
+    machine_close(&x.machine);
 }
 
 /* A machine where 512 tokens take a second: few shapes, and the law holds
@@ -327,7 +298,7 @@ static void a_slow_machine_is_measured_in_minutes(void **state) {
         }
     }
     tdm_profile_set_free(&set);
-    free(x.mem);
+    machine_close(&x.machine);
 }
 
 /* With two samples of a shape and a fifth of noise the points are off, and
@@ -346,7 +317,7 @@ static void noise_does_not_grow_between_the_points(void **state) {
             fail_msg("seed %u: %g, %g", (unsigned)seed, (double)set.check.p50_error,
                      (double)set.check.worst_error);
         tdm_profile_set_free(&set);
-        free(x.mem);
+        machine_close(&x.machine);
     }
 }
 
@@ -377,7 +348,7 @@ static void both_files_say_the_same(void **state) {
     tdm_profile_set_free(&set);
     tdm_profile_set_free(&json);
     tdm_profile_set_free(&bin); /* the refused file changed nothing */
-    free(x.mem);
+    machine_close(&x.machine);
 }
 
 static void an_executor_that_ends_is_told(void **state) {
@@ -388,7 +359,7 @@ static void an_executor_that_ends_is_told(void **state) {
         x.fail_at = at;
         assert_int_equal(measure(TDM_NS_PER_S, &set), TDM_ERR_CLOSED);
         assert_null(set.point);
-        free(x.mem);
+        machine_close(&x.machine);
     }
 }
 

@@ -10,10 +10,8 @@
 
 #include "appliance/base/clock.h"
 #include "appliance/base/rng.h"
-#include "appliance/measure/measure.h"
 #include "appliance/profile/profile.h"
-#include "kernels/engine/slots.h"
-#include "scheduler/predict.h"
+#include "tests/unit/measure/machine.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -33,8 +31,7 @@ static const tdm_measure_limits_t limits = {.seq_max = 256,
                                             .is_filled = 1};
 
 static struct {
-    tdm_slots_t *slots;
-    void *mem;
+    machine_t machine;
     tdm_plan_t plan;
     tdm_result_t result;
     int64_t now_ns;
@@ -89,11 +86,6 @@ static double bias(double c, double h, double b, double kv, uint32_t route) {
     return 1.0 + 0.12 * (tdm_rng_unit(tdm_rng_at(route, at)) - 0.5);
 }
 
-static void sampled(uint32_t slot, uint32_t pos) {
-    tdm_slots_draw(x.slots, slot, pos, 1);
-    tdm_slots_sampled(x.slots, slot, pos, 1);
-}
-
 static int64_t on_now(void *ctx) {
     (void)ctx;
     return x.now_ns;
@@ -101,27 +93,16 @@ static int64_t on_now(void *ctx) {
 
 static tdm_status_t on_run(void *ctx, tdm_plan_t *plan, tdm_result_t *result, tdm_error_t *e) {
     (void)ctx;
-    tdm_status_t st = tdm_slots_check(x.slots, plan, e);
+    machine_load_t l;
+    tdm_status_t st = machine_take(&x.machine, plan, &l, e);
     if (st != TDM_OK) return st;
-    tdm_slots_apply(x.slots, plan);
-    double pairs = 0.0, kv = 0.0, c = plan->token_cnt, b = plan->decode_cnt;
-    for (uint32_t i = 0; i < plan->slice_cnt; i++) {
-        const tdm_plan_slice_t *s = &plan->slice[i];
-        pairs += (double)tdm_predict_pairs(s->pos, s->cnt);
-        if (s->is_last) sampled(s->slot, s->pos + s->cnt);
-        tdm_slots_done(x.slots, s->slot, s->pos, s->cnt);
-    }
-    for (uint32_t i = 0; i < plan->decode_cnt; i++) {
-        kv += plan->decode[i].pos + 1.0;
-        sampled(plan->decode[i].slot, plan->decode[i].pos + 1);
-        tdm_slots_done(x.slots, plan->decode[i].slot, plan->decode[i].pos, 1);
-    }
-    double h = c > 0.0 ? fmax(pairs / c - (c + 1.0) / 2.0, 0.0) : 0.0, att = 0.0, ms = 0.0004;
+    double c = l.prefill, b = l.decodes;
+    double h = c > 0.0 ? fmax(l.pairs / c - (c + 1.0) / 2.0, 0.0) : 0.0, att = 0.0, ms = 0.0004;
     if (c + b > 0.0) {
-        att = attention_ms(c, h, b, kv, plan->route);
+        att = attention_ms(c, h, b, l.kv, plan->route);
         ms = products_ms(rows_of(c + b)) + att + (b > 0.0 ? 0.23 + 1e-3 * b : 0.0);
         if (c > 0.0 && rows_of(c + b) > 192.0 && rows_of(c + b) <= 256.0) ms += 0.01 * b;
-        ms *= bias(c, h, b, kv, plan->route);
+        ms *= bias(c, h, b, l.kv, plan->route);
     }
     ms *= 1.0 + 0.015 * sin((double)x.now_ns / 9e9);
     ms *= 1.0 + 0.04 * (tdm_rng_unit(tdm_rng_next(&x.rng)) - 0.5);
@@ -133,12 +114,6 @@ static tdm_status_t on_run(void *ctx, tdm_plan_t *plan, tdm_result_t *result, td
 }
 
 static void measure(int64_t budget_ns, uint64_t seed, tdm_profile_set_t *set) {
-    tdm_slots_config_t c = {.seq_max = limits.seq_max,
-                            .token_max = limits.token_max,
-                            .context_max = limits.context_max,
-                            .kv_page_cnt = limits.kv_page_cnt,
-                            .vocab = limits.vocab,
-                            .variant_cnt = 1};
     static const tdm_shape_t shape = {.layer_cnt = 32,
                                       .hidden = 4096,
                                       .nhead_q = 32,
@@ -147,12 +122,9 @@ static void measure(int64_t budget_ns, uint64_t seed, tdm_profile_set_t *set) {
                                       .ffn = 14336,
                                       .vocab = 128256};
     static tdm_profile_t guess;
-    size_t sz = (size_t)tdm_slots_footprint(&c);
     memset(&x, 0, sizeof x);
     x.rng.state = seed;
-    x.mem = aligned_alloc(64, sz);
-    memset(x.mem, 0, sz);
-    x.slots = tdm_slots_init(x.mem, &c);
+    machine_open(&x.machine, &limits);
     tdm_profile_rates_t rates = tdm_profile_gpu_rates(132);
     tdm_profile_guess(&shape, &rates, &guess);
     tdm_measure_ask_t ask = {.limits = limits,
@@ -165,7 +137,7 @@ static void measure(int64_t budget_ns, uint64_t seed, tdm_profile_set_t *set) {
                              .result = &x.result};
     *set = (tdm_profile_set_t){.device = "card", .model = "likeness", .build = "1"};
     assert_int_equal(tdm_measure_run(&ask, set, &err), TDM_OK);
-    free(x.mem);
+    machine_close(&x.machine);
 }
 
 static void a_card_is_told_within_its_aims(void **state) {
