@@ -3,7 +3,7 @@
    typed reason, and each reason can occur.  Method: one world per case. */
 
 #include "appliance/base/clock.h"
-#include "tests/sim/world.h"
+#include "tests/unit/scheduler/rig.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,36 +11,16 @@
 
 #include <cmocka.h>
 
-static world_t w;
-
-static int setup(void **state) {
-    (void)state;
-    tdm_sched_sizes_t sizes = world_sizes();
-    tdm_sched_live_t live = world_live();
-    world_open(&w, 1, &sizes, &live);
-    return 0;
-}
-
-static int teardown(void **state) {
-    (void)state;
-    world_close(&w);
-    return 0;
-}
-
 static void refused_as(uint32_t id, tdm_reason_t reason) {
     assert_int_equal(w.end[id].kind, TDM_EVENT_REFUSED);
     assert_string_equal(tdm_reason_name((tdm_reason_t)w.end[id].reason), tdm_reason_name(reason));
     assert_true(world_stats(&w)->reason[reason] > 0);
 }
 
-static uint32_t ask(uint32_t prompt_cnt, uint32_t output_max) {
-    world_ask_t a = {.prompt_cnt = prompt_cnt, .output_max = output_max};
-    return world_submit(&w, &a);
-}
-
 static void prompt_and_output_fill_the_context_exactly(void **state) {
     (void)state;
-    uint32_t fits = ask(1000, 24), over = ask(1000, 25), huge = ask(10, UINT32_MAX);
+    uint32_t fits = rig_ask(1000, 24, 0), over = rig_ask(1000, 25, 0),
+             huge = rig_ask(10, UINT32_MAX, 0);
     refused_as(over, TDM_REFUSE_context_too_long);
     refused_as(huge, TDM_REFUSE_context_too_long);
     assert_int_equal(w.end[over].retry_ms, 0);
@@ -57,7 +37,7 @@ static void what_can_never_fit_is_refused_at_once(void **state) {
     sizes.page_cnt = 4;
     tdm_sched_live_t live = world_live();
     world_open(&w, 1, &sizes, &live);
-    uint32_t over = ask(256, 2), fits = ask(256, 1);
+    uint32_t over = rig_ask(256, 2, 0), fits = rig_ask(256, 1, 0);
     refused_as(over, TDM_REFUSE_kv_never);
     assert_true(world_run(&w, 100));
     assert_int_equal(w.end[fits].out_cnt, 1);
@@ -131,12 +111,13 @@ static void a_stale_or_doubled_submit_is_counted_and_not_answered(void **state) 
 
 static void the_waiting_queue_is_bounded_in_requests(void **state) {
     (void)state;
-    for (uint32_t i = 0; i < w.sizes.waiting_max; i++) assert_int_equal(w.end[ask(10, 5)].kind, 0);
-    uint32_t over = ask(10, 5);
+    for (uint32_t i = 0; i < w.sizes.waiting_max; i++)
+        assert_int_equal(w.end[rig_ask(10, 5, 0)].kind, 0);
+    uint32_t over = rig_ask(10, 5, 0);
     refused_as(over, TDM_REFUSE_waiting_full);
     assert_true(w.end[over].retry_ms >= w.live.retry_min_ms);
     world_turn(&w);
-    assert_int_equal(w.end[ask(10, 5)].kind, 0);
+    assert_int_equal(w.end[rig_ask(10, 5, 0)].kind, 0);
     assert_true(world_run(&w, 1000));
     world_settled(&w);
 }
@@ -145,34 +126,34 @@ static void the_waiting_queue_is_bounded_in_tokens(void **state) {
     (void)state;
     w.live.waiting_tokens_max = 1500;
     tdm_sched_live_set(w.sched, &w.live);
-    uint32_t a = ask(1000, 5), b = ask(501, 5), c = ask(500, 5);
+    uint32_t a = rig_ask(1000, 5, 0), b = rig_ask(501, 5, 0), c = rig_ask(500, 5, 0);
     assert_int_equal(w.end[a].kind, 0);
     refused_as(b, TDM_REFUSE_waiting_full);
     assert_int_equal(w.end[c].kind, 0);
     w.live.waiting_tokens_max = 1;
     tdm_sched_live_set(w.sched, &w.live);
     assert_true(world_run(&w, 1000));
-    assert_int_equal(w.end[ask(100, 1)].kind, 0);
+    assert_int_equal(w.end[rig_ask(100, 1, 0)].kind, 0);
 }
 
 static void retry_after_grows_with_the_backlog(void **state) {
     (void)state;
     tdm_sched_drain_set(w.sched, 1);
-    uint32_t idle = ask(10, 1);
+    uint32_t idle = rig_ask(10, 1, 0);
     refused_as(idle, TDM_REFUSE_draining);
     tdm_sched_drain_set(w.sched, 0);
-    for (int i = 0; i < 20; i++) ask(900, 5);
+    for (int i = 0; i < 20; i++) rig_ask(900, 5, 0);
     tdm_sched_drain_set(w.sched, 1);
-    uint32_t busy = ask(10, 1);
+    uint32_t busy = rig_ask(10, 1, 0);
     assert_true(w.end[busy].retry_ms > w.end[idle].retry_ms);
     assert_true(w.end[busy].retry_ms <= w.live.retry_max_ms);
 }
 
 static void draining_ends_what_runs_and_takes_nothing_new(void **state) {
     (void)state;
-    uint32_t a = ask(100, 20);
+    uint32_t a = rig_ask(100, 20, 0);
     tdm_sched_drain_set(w.sched, 1);
-    refused_as(ask(10, 1), TDM_REFUSE_draining);
+    refused_as(rig_ask(10, 1, 0), TDM_REFUSE_draining);
     assert_true(world_run(&w, 100));
     assert_int_equal(w.end[a].finish, TDM_FINISH_LENGTH);
     assert_int_equal(world_stats(&w)->is_draining, 1);
@@ -182,7 +163,7 @@ static void draining_ends_what_runs_and_takes_nothing_new(void **state) {
 static void without_an_executor_the_reason_says_whether_it_ever_was(void **state) {
     (void)state;
     world_kill(&w);
-    refused_as(ask(10, 1), TDM_REFUSE_executor_down);
+    refused_as(rig_ask(10, 1, 0), TDM_REFUSE_executor_down);
     tdm_sched_t *s = NULL;
     void *mem = aligned_alloc(TDM_CACHE_LINE, tdm_sched_footprint(&w.sizes));
     assert_int_equal(tdm_sched_init(mem, &w.sizes, &w.live, &s, NULL), TDM_OK);
@@ -200,7 +181,7 @@ static void without_an_executor_the_reason_says_whether_it_ever_was(void **state
 
 static void a_deadline_behind_the_backlog_is_refused(void **state) {
     (void)state;
-    for (int i = 0; i < 30; i++) ask(900, 5);
+    for (int i = 0; i < 30; i++) rig_ask(900, 5, 0);
     world_ask_t a = {.prompt_cnt = 10, .output_max = 1, .deadline_ns = w.now_ns + TDM_NS_PER_MS};
     refused_as(world_submit(&w, &a), TDM_REFUSE_deadline_unreachable);
     a.deadline_ns = w.now_ns + 100 * TDM_NS_PER_S;
@@ -214,12 +195,12 @@ static void one_stream_too_many_is_refused_where_the_guard_is_on(void **state) {
     w.live.class_of[0].gap_ns = (int64_t)(1.1 * (5e6 + 4.5 * 4e4));
     tdm_sched_live_set(w.sched, &w.live);
     for (int i = 0; i < 4; i++) {
-        assert_int_equal(w.end[ask(1, 30)].kind, 0);
+        assert_int_equal(w.end[rig_ask(1, 30, 0)].kind, 0);
         world_turn(&w);
     }
-    refused_as(ask(1, 30), TDM_REFUSE_decode_over_budget);
+    refused_as(rig_ask(1, 30, 0), TDM_REFUSE_decode_over_budget);
     assert_true(world_run(&w, 100));
-    assert_int_equal(w.end[ask(1, 1)].kind, 0);
+    assert_int_equal(w.end[rig_ask(1, 1, 0)].kind, 0);
 }
 
 static void a_bad_size_has_no_footprint(void **state) {
@@ -246,7 +227,7 @@ static void a_tenant_over_its_rate_is_refused_until_its_bucket_fills(void **stat
     assert_int_equal(w.end[first].kind, 0);
     refused_as(second, TDM_REFUSE_tenant_rate);
     assert_true(w.end[second].retry_ms >= 190 && w.end[second].retry_ms <= 210); /* 20 of 100/s */
-    assert_int_equal(w.end[ask(20, 20)].kind, 0); /* another tenant */
+    assert_int_equal(w.end[rig_ask(20, 20, 0)].kind, 0); /* another tenant */
     w.now_ns += 201 * TDM_NS_PER_MS;
     assert_int_equal(w.end[world_submit(&w, &a)].kind, 0);
     assert_int_equal(world_stats(&w)->reason[TDM_REFUSE_tenant_rate], 1);
@@ -278,30 +259,30 @@ static void pages_that_come_back_too_late_are_a_refusal(void **state) {
     w.live.ttft_guard = 1;
     w.live.class_of[0].ttft_ns = 100 * TDM_NS_PER_S;
     tdm_sched_live_set(w.sched, &w.live);
-    for (int i = 0; i < 4; i++) ask(10, 60);
+    for (int i = 0; i < 4; i++) rig_ask(10, 60, 0);
     assert_true(world_run(&w, 500)); /* pages have come back at some pace */
-    for (int i = 0; i < 6; i++) ask(200, 800);
+    for (int i = 0; i < 6; i++) rig_ask(200, 800, 0);
     for (int i = 0; i < 12; i++) world_turn(&w);
-    assert_int_equal(w.end[ask(200, 800)].kind, 0);
+    assert_int_equal(w.end[rig_ask(200, 800, 0)].kind, 0);
     w.live.class_of[0].ttft_ns = 300 * TDM_NS_PER_MS;
     tdm_sched_live_set(w.sched, &w.live);
-    refused_as(ask(200, 800), TDM_REFUSE_kv_full);
+    refused_as(rig_ask(200, 800, 0), TDM_REFUSE_kv_full);
     w.live.ttft_guard = 0;
     tdm_sched_live_set(w.sched, &w.live);
-    assert_int_equal(w.end[ask(200, 800)].kind, 0);
+    assert_int_equal(w.end[rig_ask(200, 800, 0)].kind, 0);
 }
 
 static void a_class_target_behind_the_backlog_is_refused_where_the_guard_is_on(void **state) {
     (void)state;
-    for (int i = 0; i < 30; i++) ask(900, 5);
+    for (int i = 0; i < 30; i++) rig_ask(900, 5, 0);
     w.live.class_of[0].ttft_ns = TDM_NS_PER_MS;
     w.live.ttft_guard = 1;
     tdm_sched_live_set(w.sched, &w.live);
-    refused_as(ask(10, 1), TDM_REFUSE_deadline_unreachable);
+    refused_as(rig_ask(10, 1, 0), TDM_REFUSE_deadline_unreachable);
 }
 
 int main(void) {
-#define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+#define CASE(f) cmocka_unit_test_setup_teardown(f, rig_setup, rig_teardown)
     const struct CMUnitTest tests[] = {
         CASE(prompt_and_output_fill_the_context_exactly),
         CASE(what_can_never_fit_is_refused_at_once),

@@ -9,7 +9,7 @@
 #include "appliance/base/rng.h"
 #include "appliance/profile/table.h"
 #include "scheduler/cap.h"
-#include "tests/sim/world.h"
+#include "tests/unit/scheduler/rig.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -145,7 +145,6 @@ static void a_moment_is_no_drift(void **state) {
 
 /* --- plans over a table ------------------------------------------------------ */
 
-static world_t w;
 static tdm_profile_table_t table;
 
 static void open_table_world(double serial_pair_ns, double fused_pair_ns) {
@@ -163,24 +162,13 @@ static void open_table_world(double serial_pair_ns, double fused_pair_ns) {
     world_open(&w, 1, &sizes, &live);
 }
 
-static int teardown(void **state) {
-    (void)state;
-    world_close(&w);
-    return 0;
-}
-
-static uint32_t ask(uint32_t prompt_cnt, uint32_t output_max, uint32_t slo_class) {
-    world_ask_t a = {.prompt_cnt = prompt_cnt, .output_max = output_max, .slo_class = slo_class};
-    return world_submit(&w, &a);
-}
-
 /* hybrid makes one iteration with a decode and a prompt. */
 static void hybrid(void) {
     if (world_stats(&w)->decode_cnt == 0) {
-        ask(10, 900, 0);
+        rig_ask(10, 900, 0);
         for (int i = 0; i < 4; i++) world_turn(&w);
     }
-    ask(200, 1, 0);
+    rig_ask(200, 1, 0);
     world_turn(&w);
     assert_true(w.plan->slice_cnt > 0 && w.plan->decode_cnt > 0);
 }
@@ -277,7 +265,7 @@ static void a_clock_that_lies_changes_no_promise(void **state) {
         assert_true(world_stats(&w)->correction > 3.0);
         world_close(&w);
     }
-    open_table_world(2.0, 2.0); /* teardown closes one */
+    open_table_world(2.0, 2.0); /* rig_teardown closes one */
 }
 
 static void a_static_policy_takes_its_tokens_whatever_the_time(void **state) {
@@ -327,7 +315,7 @@ static void a_buffered_client_lends_its_slack(void **state) {
     w.live.class_of[1].gap_ns = 40 * TDM_NS_PER_MS;
     w.live.class_of[1].burst_ns = 200 * TDM_NS_PER_MS;
     tdm_sched_live_set(w.sched, &w.live);
-    ask(10, 100, 1);
+    rig_ask(10, 100, 1);
     int64_t widest = 0;
     for (int i = 0; i < 60; i++) {
         world_turn(&w);
@@ -336,7 +324,7 @@ static void a_buffered_client_lends_its_slack(void **state) {
         widest = TDM_MAX(widest, w.plan->limit_ns);
     }
     assert_true(widest > 150 * TDM_NS_PER_MS); /* 5 ms iterations: slack adds up */
-    ask(10, 100, 0);
+    rig_ask(10, 100, 0);
     for (int i = 0; i < 3; i++) world_turn(&w);
     assert_true(w.plan->limit_ns <= 200 * TDM_NS_PER_MS);
     assert_true(w.plan->limit_ns <= w.live.class_of[0].gap_ns);
@@ -350,17 +338,20 @@ int main(void) {
         cmocka_unit_test(host_time_is_tracked_at_its_tail),
         cmocka_unit_test(drift_is_a_slow_kernel_and_not_a_slow_clock),
         cmocka_unit_test(a_moment_is_no_drift),
-        cmocka_unit_test_teardown(fused_runs_where_it_is_as_fast, teardown),
-        cmocka_unit_test_teardown(another_route_runs_where_fusion_does_not_pay, teardown),
-        cmocka_unit_test_teardown(a_shape_that_was_not_measured_is_named_and_costs_more, teardown),
-        cmocka_unit_test_teardown(a_machine_that_left_its_profile_runs_serial_and_small, teardown),
-        cmocka_unit_test_teardown(a_lowered_clock_explains_a_slow_machine, teardown),
-        cmocka_unit_test_teardown(the_clock_that_results_tell_explains_a_slow_machine, teardown),
-        cmocka_unit_test_teardown(a_clock_that_lies_changes_no_promise, teardown),
-        cmocka_unit_test_teardown(a_static_policy_takes_its_tokens_whatever_the_time, teardown),
-        cmocka_unit_test_teardown(a_margin_is_taken_off_the_limit, teardown),
-        cmocka_unit_test_teardown(a_cut_iteration_has_whole_grid_steps, teardown),
-        cmocka_unit_test_teardown(a_buffered_client_lends_its_slack, teardown),
+        cmocka_unit_test_teardown(fused_runs_where_it_is_as_fast, rig_teardown),
+        cmocka_unit_test_teardown(another_route_runs_where_fusion_does_not_pay, rig_teardown),
+        cmocka_unit_test_teardown(a_shape_that_was_not_measured_is_named_and_costs_more,
+                                  rig_teardown),
+        cmocka_unit_test_teardown(a_machine_that_left_its_profile_runs_serial_and_small,
+                                  rig_teardown),
+        cmocka_unit_test_teardown(a_lowered_clock_explains_a_slow_machine, rig_teardown),
+        cmocka_unit_test_teardown(the_clock_that_results_tell_explains_a_slow_machine,
+                                  rig_teardown),
+        cmocka_unit_test_teardown(a_clock_that_lies_changes_no_promise, rig_teardown),
+        cmocka_unit_test_teardown(a_static_policy_takes_its_tokens_whatever_the_time, rig_teardown),
+        cmocka_unit_test_teardown(a_margin_is_taken_off_the_limit, rig_teardown),
+        cmocka_unit_test_teardown(a_cut_iteration_has_whole_grid_steps, rig_teardown),
+        cmocka_unit_test_teardown(a_buffered_client_lends_its_slack, rig_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,26 +7,13 @@
 
 #include "appliance/base/clock.h"
 #include "appliance/base/rng.h"
-#include "tests/sim/world.h"
+#include "tests/unit/scheduler/rig.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>
 
 #include <cmocka.h>
-
-static world_t w;
-
-static uint32_t ask(uint32_t prompt_cnt, uint32_t output_max, uint32_t slo_class) {
-    world_ask_t a = {.prompt_cnt = prompt_cnt, .output_max = output_max, .slo_class = slo_class};
-    return world_submit(&w, &a);
-}
-
-static int teardown(void **state) {
-    (void)state;
-    world_close(&w);
-    return 0;
-}
 
 static void big_world(uint32_t page_cnt, uint32_t context_max, uint64_t seed) {
     tdm_sched_sizes_t sizes = world_sizes();
@@ -48,12 +35,12 @@ static void decodes_keep_their_gap_in_a_prefill_storm(void **state) {
     tdm_sched_live_set(w.sched, &w.live);
     uint32_t stream[30];
     tdm_rng_t r = {.state = 16};
-    for (uint32_t i = 0; i < 30; i++) stream[i] = ask(50, 1000, 0);
+    for (uint32_t i = 0; i < 30; i++) stream[i] = rig_ask(50, 1000, 0);
     int64_t next = w.now_ns, end = w.now_ns + 60 * TDM_NS_PER_S;
     uint64_t storm_cnt = 0;
     while (w.now_ns < end && w.live_cnt > 0) {
         for (; next <= w.now_ns; next += TDM_NS_PER_S / 6)
-            storm_cnt += ask(3000 + tdm_rng_below(&r, 3001), 20, 2) != UINT32_MAX;
+            storm_cnt += rig_ask(3000 + tdm_rng_below(&r, 3001), 20, 2) != UINT32_MAX;
         world_plan(&w);
         if (!world_finish(&w)) w.now_ns = next;
     }
@@ -71,11 +58,11 @@ static void a_short_request_does_not_wait_behind_a_huge_one(void **state) {
     int64_t alone = 0;
     for (uint32_t with_short = 0; with_short <= 1; with_short++) {
         big_world(2048, TDM_CONTEXT_MAX, 17);
-        uint32_t huge = ask(100000, 4, 3), small = 0;
+        uint32_t huge = rig_ask(100000, 4, 3), small = 0;
         while (w.now_ns < 3 * TDM_NS_PER_S) world_turn(&w);
         if (with_short) {
             int64_t begin = w.now_ns;
-            small = ask(101, 4, 3);
+            small = rig_ask(101, 4, 3);
             for (uint32_t i = 0; i < 4; i++) world_turn(&w);
             assert_int_equal(w.end[small].kind, 0);
             world_turn(&w);
@@ -100,9 +87,9 @@ static void short_prompts_get_a_quarter_and_long_ones_go_on(void **state) {
     w.live.prefill_limit_ns = 10 * TDM_NS_PER_S;
     for (uint32_t k = 0; k < TDM_SLO_CLASS_MAX; k++) w.live.class_of[k].gap_ns = 10 * TDM_NS_PER_S;
     tdm_sched_live_set(w.sched, &w.live);
-    ask(100000, 4, 0);
+    rig_ask(100000, 4, 0);
     for (uint32_t i = 0; i < 20; i++) {
-        while (world_stats(&w)->waiting_cnt < 20) ask(200, 1, 3);
+        while (world_stats(&w)->waiting_cnt < 20) rig_ask(200, 1, 3);
         world_turn(&w);
         uint32_t tok = 0;
         for (uint32_t k = 0; k < w.plan->slice_cnt; k++)
@@ -116,10 +103,10 @@ static void short_prompts_get_a_quarter_and_long_ones_go_on(void **state) {
 static void a_request_that_never_fits_blocks_nobody(void **state) {
     (void)state;
     big_world(1197, TDM_CONTEXT_MAX, 19);
-    uint32_t big = ask(100000, 10, 0);
+    uint32_t big = rig_ask(100000, 10, 0);
     assert_int_equal(w.end[big].reason, TDM_REFUSE_kv_never);
     uint32_t small[10];
-    for (uint32_t i = 0; i < 10; i++) small[i] = ask(100, 10, 0);
+    for (uint32_t i = 0; i < 10; i++) small[i] = rig_ask(100, 10, 0);
     assert_true(world_run(&w, 50));
     for (uint32_t i = 0; i < 10; i++) assert_int_equal(w.end[small[i]].out_cnt, 10);
     world_settled(&w);
@@ -130,16 +117,16 @@ static void accepted_means_scheduled_around_the_pools_edge(void **state) {
     (void)state;
     big_world(1000, TDM_CONTEXT_MAX, 20);
     for (uint32_t len = 64000 - 65; len <= 64000 + 1; len++) {
-        uint32_t a = ask(len, 1, 0), small = 0;
+        uint32_t a = rig_ask(len, 1, 0), small = 0;
         if (len <= 64000) {
             assert_int_equal(w.end[a].kind, 0);
             world_turn(&w);
             assert_true(w.plan->slice_cnt > 0);
-            small = ask(10, 2, 0);
+            small = rig_ask(10, 2, 0);
             world_control(&w, a, TDM_CONTROL_CANCEL);
         } else {
             assert_int_equal(w.end[a].reason, TDM_REFUSE_kv_never);
-            small = ask(10, 2, 0);
+            small = rig_ask(10, 2, 0);
         }
         assert_true(world_run(&w, 50));
         assert_int_equal(w.end[small].out_cnt, 2);
@@ -160,7 +147,8 @@ static void small_pools_serve_every_length_that_fits(void **state) {
         world_open(&w, pages, &sizes, &live);
         for (uint32_t len = 1; len <= pages * TDM_KV_PAGE_TOKENS + 2; len++)
             for (uint32_t out = 1; out <= 3; out++) {
-                uint32_t a = ask(len, out, 0), b = ask(len / 2 + 1, out, 0), c = ask(1, 1, 0);
+                uint32_t a = rig_ask(len, out, 0), b = rig_ask(len / 2 + 1, out, 0),
+                         c = rig_ask(1, 1, 0);
                 int fits = len + out - 1 <= pages * TDM_KV_PAGE_TOKENS;
                 assert_int_equal(w.end[a].reason, fits ? 0 : TDM_REFUSE_kv_never);
                 assert_true(world_run(&w, 100));
@@ -182,7 +170,7 @@ static void admission_opens_again_after_everyone_left(void **state) {
     world_open(&w, 22, &sizes, &live);
     uint32_t id = 0;
     do {
-        id = ask(500, 50, 0);
+        id = rig_ask(500, 50, 0);
         world_turn(&w);
     } while (w.end[id].kind == 0);
     assert_int_equal(w.end[id].reason, TDM_REFUSE_waiting_full);
@@ -192,7 +180,7 @@ static void admission_opens_again_after_everyone_left(void **state) {
     assert_int_equal(t->waiting_cnt + t->running_cnt, 0);
     while (world_finish(&w)) {
     }
-    uint32_t next = ask(500, 5, 0);
+    uint32_t next = rig_ask(500, 5, 0);
     world_turn(&w);
     assert_int_equal(w.plan->open_cnt, 1);
     assert_true(world_run(&w, 50));
@@ -208,9 +196,9 @@ static void the_urgent_takes_the_next_slot_and_equals_keep_their_order(void **st
     tdm_sched_live_t live = world_live();
     sizes.seq_max = 2;
     world_open(&w, 23, &sizes, &live);
-    uint32_t a = ask(10, 40, 3), b = ask(10, 60, 3);
+    uint32_t a = rig_ask(10, 40, 3), b = rig_ask(10, 60, 3);
     for (uint32_t i = 0; i < 5; i++) world_turn(&w);
-    uint32_t low = ask(10, 5, 3), low2 = ask(10, 5, 3), high = ask(10, 5, 0);
+    uint32_t low = rig_ask(10, 5, 3), low2 = rig_ask(10, 5, 3), high = rig_ask(10, 5, 0);
     assert_true(world_run(&w, 300));
     assert_true(w.end[high].end_ns < w.end[low].end_ns);
     assert_true(w.end[low].end_ns <= w.end[low2].end_ns);
@@ -225,13 +213,13 @@ static void pages_wait_for_the_iteration_that_may_write_them(void **state) {
     tdm_sched_live_t live = world_live();
     sizes.page_cnt = 4;
     world_open(&w, 25, &sizes, &live);
-    uint32_t a = ask(200, 57, 0);
+    uint32_t a = rig_ask(200, 57, 0);
     world_turn(&w);
     world_plan(&w);
     uint32_t flying = w.x.flight_cnt;
     assert_true(flying > 0);
     world_control(&w, a, TDM_CONTROL_CANCEL);
-    uint32_t b = ask(200, 2, 0);
+    uint32_t b = rig_ask(200, 2, 0);
     assert_true(world_stats(&w)->page_fenced > 0);
     assert_int_equal(world_plan(&w), 0);
     for (uint32_t i = 1; i < flying; i++) {
@@ -256,7 +244,7 @@ static void ten_thousand_aborts_leave_nothing_behind(void **state) {
     world_open(&w, 26, &sizes, &live);
     tdm_rng_t r = {.state = 26};
     for (uint32_t n = 0; n < 10000; n++) {
-        uint32_t id = ask(1 + tdm_rng_below(&r, 200), 1 + tdm_rng_below(&r, 6), n % 4);
+        uint32_t id = rig_ask(1 + tdm_rng_below(&r, 200), 1 + tdm_rng_below(&r, 6), n % 4);
         uint32_t turns = tdm_rng_below(&r, 8);
         for (uint32_t i = 0; i < turns; i++) world_turn(&w);
         if (tdm_rng_below(&r, 2)) world_plan(&w);
@@ -297,15 +285,15 @@ static void a_cancel_in_any_state_leaves_the_other_untouched(void **state) {
                 world_open(&w, 29, &sizes, &live);
                 uint32_t a = 0, b = 0;
                 if (of_a >= of_b)
-                    a = ask(130, 9, 0);
+                    a = rig_ask(130, 9, 0);
                 else
-                    b = ask(130, 9, 0);
+                    b = rig_ask(130, 9, 0);
                 for (uint32_t i = 0; i < (of_a > of_b ? of_a - of_b : of_b - of_a); i++)
                     world_turn(&w);
                 if (of_a >= of_b)
-                    b = ask(130, 9, 0);
+                    b = rig_ask(130, 9, 0);
                 else
-                    a = ask(130, 9, 0);
+                    a = rig_ask(130, 9, 0);
                 for (uint32_t i = 0; i < TDM_MIN(of_a, of_b); i++) world_turn(&w);
                 if (flying) world_plan(&w);
                 world_control(&w, a, TDM_CONTROL_CANCEL);
@@ -323,8 +311,8 @@ static void slow_iterations_cut_the_next_prefill_share(void **state) {
     big_world(4096, TDM_CONTEXT_MAX, 11);
     w.live.class_of[0].gap_ns = 60 * TDM_NS_PER_MS;
     tdm_sched_live_set(w.sched, &w.live);
-    for (uint32_t i = 0; i < 4; i++) ask(10, 500, 0);
-    ask(100000, 2, 3);
+    for (uint32_t i = 0; i < 4; i++) rig_ask(10, 500, 0);
+    rig_ask(100000, 2, 3);
     for (uint32_t i = 0; i < 10; i++) world_turn(&w);
     uint32_t before = w.plan->token_cnt;
     w.slow = 3.0;
@@ -342,7 +330,7 @@ static uint64_t tokens_under_load(uint32_t per_second) {
     int64_t next = w.now_ns, end = w.now_ns + 20 * TDM_NS_PER_S;
     while (w.now_ns < end) {
         for (; next <= w.now_ns; next += TDM_NS_PER_S / per_second)
-            ask(200 + tdm_rng_below(&r, 400), 20, 0);
+            rig_ask(200 + tdm_rng_below(&r, 400), 20, 0);
         if (!world_turn(&w)) w.now_ns = next;
     }
     assert_true(world_stats(&w)->waiting_cnt <= w.sizes.waiting_max);
@@ -362,7 +350,7 @@ static void tenfold_overload_costs_no_goodput(void **state) {
 }
 
 int main(void) {
-#define CASE(f) cmocka_unit_test_teardown(f, teardown)
+#define CASE(f) cmocka_unit_test_teardown(f, rig_teardown)
     const struct CMUnitTest tests[] = {
         CASE(decodes_keep_their_gap_in_a_prefill_storm),
         CASE(a_short_request_does_not_wait_behind_a_huge_one),

@@ -6,15 +6,13 @@
 
 #include "appliance/base/clock.h"
 #include "scheduler/kv.h"
-#include "tests/sim/world.h"
+#include "tests/unit/scheduler/rig.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
 
 #include <cmocka.h>
-
-static world_t w;
 
 static void open_world(const tdm_sched_sizes_t *sizes) {
     tdm_sched_live_t live = world_live();
@@ -27,12 +25,6 @@ static int setup(void **state) {
     tdm_sched_sizes_t sizes = world_sizes();
     sizes.has_cache = 1;
     open_world(&sizes);
-    return 0;
-}
-
-static int teardown(void **state) {
-    (void)state;
-    world_close(&w);
     return 0;
 }
 
@@ -155,7 +147,7 @@ static void pages_of_many_starts_are_granted_by_several_plans(void **state) {
 }
 
 int main(void) {
-#define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+#define CASE(f) cmocka_unit_test_setup_teardown(f, setup, rig_teardown)
     const struct CMUnitTest tests[] = {
         CASE(only_the_rest_is_computed),
         CASE(nobody_else_reads_such_pages),

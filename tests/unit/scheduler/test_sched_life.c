@@ -4,15 +4,13 @@
    every token; death at every moment of a stream's life. */
 
 #include "appliance/base/clock.h"
-#include "tests/sim/world.h"
+#include "tests/unit/scheduler/rig.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>
 
 #include <cmocka.h>
-
-static world_t w;
 
 static int setup(void **state) {
     (void)state;
@@ -23,17 +21,6 @@ static int setup(void **state) {
     return 0;
 }
 
-static int teardown(void **state) {
-    (void)state;
-    world_close(&w);
-    return 0;
-}
-
-static uint32_t ask(uint32_t prompt_cnt, uint32_t output_max) {
-    world_ask_t a = {.prompt_cnt = prompt_cnt, .output_max = output_max};
-    return world_submit(&w, &a);
-}
-
 static void a_death_at_any_turn_changes_no_token(void **state) {
     (void)state;
     for (uint32_t depth = 1; depth <= 2; depth++)
@@ -42,9 +29,9 @@ static void a_death_at_any_turn_changes_no_token(void **state) {
             tdm_sched_live_t live = world_live();
             sizes.depth = depth;
             live.token_max = 64;
-            teardown(NULL);
+            rig_teardown(NULL);
             world_open(&w, 3, &sizes, &live);
-            uint32_t a = ask(130, 70), b = ask(10, 12);
+            uint32_t a = rig_ask(130, 70, 0), b = rig_ask(10, 12, 0);
             for (uint32_t i = 0; i < turn; i++) world_turn(&w);
             world_plan(&w);
             world_kill(&w);
@@ -58,7 +45,7 @@ static void a_death_at_any_turn_changes_no_token(void **state) {
 
 static void deaths_in_a_row_change_no_token_either(void **state) {
     (void)state;
-    uint32_t a = ask(200, 60);
+    uint32_t a = rig_ask(200, 60, 0);
     for (uint32_t i = 0; i < 55; i++) {
         for (uint32_t k = 0; k < 2; k++) world_turn(&w);
         world_plan(&w);
@@ -79,9 +66,9 @@ static void rebuilding_goes_before_starting_and_is_named(void **state) {
     live.token_max = 80;
     world_close(&w);
     world_open(&w, 3, &sizes, &live);
-    uint32_t a = ask(200, 30);
+    uint32_t a = rig_ask(200, 30, 0);
     for (uint32_t i = 0; i < 10; i++) world_turn(&w);
-    uint32_t b = ask(10, 5);
+    uint32_t b = rig_ask(10, 5, 0);
     world_kill(&w);
     world_up(&w);
     for (uint32_t i = 0; i < 3; i++) {
@@ -99,7 +86,7 @@ static void rebuilding_goes_before_starting_and_is_named(void **state) {
 
 static void a_late_result_of_a_dead_life_is_stale(void **state) {
     (void)state;
-    uint32_t a = ask(10, 20);
+    uint32_t a = rig_ask(10, 20, 0);
     world_turn(&w);
     world_plan(&w);
     static tdm_result_t late;
@@ -116,7 +103,7 @@ static void a_late_result_of_a_dead_life_is_stale(void **state) {
 
 static void a_hang_is_noticed_and_survived(void **state) {
     (void)state;
-    uint32_t a = ask(10, 20);
+    uint32_t a = rig_ask(10, 20, 0);
     world_turn(&w);
     world_plan(&w);
     int64_t due = tdm_sched_watch_ns(w.sched);
@@ -133,7 +120,7 @@ static void the_poison_request_fails_and_its_followers_live(void **state) {
     (void)state;
     w.live.death_max = 3;
     tdm_sched_live_set(w.sched, &w.live);
-    uint32_t poison = ask(10, 500);
+    uint32_t poison = rig_ask(10, 500, 0);
     for (uint32_t i = 0; i < 3; i++) {
         assert_int_equal(w.end[poison].kind, 0);
         world_plan(&w);
@@ -142,7 +129,7 @@ static void the_poison_request_fails_and_its_followers_live(void **state) {
     }
     assert_int_equal(w.end[poison].finish, TDM_FINISH_ERROR);
     assert_int_equal(w.end[poison].reason, TDM_REFUSE_executor_failed);
-    uint32_t next = ask(10, 5);
+    uint32_t next = rig_ask(10, 5, 0);
     assert_true(world_run(&w, 20));
     assert_int_equal(w.end[next].finish, TDM_FINISH_LENGTH);
     world_settled(&w);
@@ -153,7 +140,7 @@ static void old_deaths_and_idle_deaths_are_forgiven(void **state) {
     w.live.death_max = 2;
     w.live.death_window_ns = TDM_NS_PER_S;
     tdm_sched_live_set(w.sched, &w.live);
-    uint32_t a = ask(10, 50);
+    uint32_t a = rig_ask(10, 50, 0);
     for (uint32_t i = 0; i < 5; i++) {
         world_plan(&w);
         world_kill(&w);
@@ -168,7 +155,7 @@ static void old_deaths_and_idle_deaths_are_forgiven(void **state) {
 
 static void waiting_requests_survive_a_death(void **state) {
     (void)state;
-    for (uint32_t i = 0; i < 20; i++) ask(100, 10);
+    for (uint32_t i = 0; i < 20; i++) rig_ask(100, 10, 0);
     world_turn(&w);
     world_kill(&w);
     assert_true(world_stats(&w)->waiting_cnt > 0);
@@ -181,7 +168,7 @@ static void an_executor_that_stays_away_ends_everyone(void **state) {
     (void)state;
     w.live.down_max_ns = TDM_NS_PER_S;
     tdm_sched_live_set(w.sched, &w.live);
-    for (uint32_t i = 0; i < 20; i++) ask(100, 10);
+    for (uint32_t i = 0; i < 20; i++) rig_ask(100, 10, 0);
     world_turn(&w);
     world_kill(&w);
     world_watch(&w, w.now_ns + TDM_NS_PER_S);
@@ -195,7 +182,7 @@ static void an_executor_that_stays_away_ends_everyone(void **state) {
 
 static void cancelled_while_down_stays_cancelled(void **state) {
     (void)state;
-    uint32_t a = ask(100, 10), b = ask(100, 10);
+    uint32_t a = rig_ask(100, 10, 0), b = rig_ask(100, 10, 0);
     world_turn(&w);
     world_kill(&w);
     world_control(&w, a, TDM_CONTROL_CANCEL);
@@ -208,7 +195,7 @@ static void cancelled_while_down_stays_cancelled(void **state) {
 
 static void time_that_goes_back_does_no_harm(void **state) {
     (void)state;
-    uint32_t a = ask(10, 10);
+    uint32_t a = rig_ask(10, 10, 0);
     world_turn(&w);
     w.now_ns -= 500 * TDM_NS_PER_MS;
     world_check(&w);
@@ -217,7 +204,7 @@ static void time_that_goes_back_does_no_harm(void **state) {
 }
 
 int main(void) {
-#define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+#define CASE(f) cmocka_unit_test_setup_teardown(f, setup, rig_teardown)
     const struct CMUnitTest tests[] = {
         CASE(a_death_at_any_turn_changes_no_token),
         CASE(deaths_in_a_row_change_no_token_either),

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Goal: the nouns under the scheduler keep their promises alone: the
-   transition table, the page ledger, the prediction, the queues, the
+   transition table, the prediction, the queues, the tape, the
    configuration.  Method: each on small memory of its own. */
 
 #include "appliance/base/rng.h"
 #include "scheduler/config.h"
-#include "scheduler/kv.h"
 #include "scheduler/order.h"
 #include "scheduler/predict.h"
+#include "scheduler/tape.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -40,133 +40,6 @@ static void only_the_drawn_arrows_exist(void **state) {
     assert_int_equal(cnt, TDM_COUNT_OF(drawn));
     assert_int_equal(tdm_seq_may((tdm_seq_state_t)99, TDM_SEQ_FREE), 0);
     assert_string_equal(tdm_seq_state_name((tdm_seq_state_t)99), "unknown");
-}
-
-/* --- kv ------------------------------------------------------------------ */
-
-#define PAGES   12u
-#define SLOTS   4u
-#define TABLE   8u
-#define BUCKETS 16u
-
-typedef struct ledger {
-    tdm_kv_t kv;
-    uint32_t free[PAGES], owner[PAGES], table[SLOTS * TABLE], slot_free[SLOTS];
-    tdm_kv_slot_t slot[SLOTS];
-    tdm_kv_chain_t chain[SLOTS];
-    uint32_t bucket[BUCKETS];
-    tdm_prefix_page_t page[PAGES];
-    int32_t token[PAGES * TDM_KV_PAGE_TOKENS];
-} ledger_t;
-
-static tdm_kv_t *ledger_init(ledger_t *l) {
-    l->kv = (tdm_kv_t){.page_cnt = PAGES,
-                       .slot_cnt = SLOTS,
-                       .table_max = TABLE,
-                       .free = l->free,
-                       .owner = l->owner,
-                       .table = l->table,
-                       .slot_free = l->slot_free,
-                       .slot = l->slot,
-                       .chain = l->chain,
-                       .prefix = {.page_cnt = PAGES,
-                                  .bucket_cnt = BUCKETS,
-                                  .bucket = l->bucket,
-                                  .page = l->page,
-                                  .token = l->token}};
-    static const uint64_t key[2] = {1, 2};
-    tdm_kv_init(&l->kv, key);
-    return &l->kv;
-}
-
-static void a_promise_keeps_pages_from_others(void **state) {
-    (void)state;
-    ledger_t l;
-    tdm_kv_t *kv = ledger_init(&l);
-    uint32_t a = tdm_kv_open(kv, 8);
-    assert_int_equal(kv->free_cnt, PAGES);
-    assert_int_equal(tdm_kv_can_open(kv, 5), 0);
-    assert_int_equal(tdm_kv_can_open(kv, 4), 1);
-    tdm_kv_cover(kv, a, 65);
-    assert_int_equal(kv->slot[a].owned_cnt, 2);
-    assert_int_equal(tdm_kv_can_open(kv, 5), 0);
-    tdm_kv_retire(kv, a);
-    assert_int_equal(tdm_kv_can_open(kv, 8), 1);
-    assert_null(tdm_kv_check(kv));
-}
-
-static void a_fence_holds_until_its_iteration_is_done(void **state) {
-    (void)state;
-    ledger_t l;
-    tdm_kv_t *kv = ledger_init(&l);
-    uint32_t a = tdm_kv_open(kv, 8);
-    tdm_kv_cover(kv, a, 8 * TDM_KV_PAGE_TOKENS);
-    kv->slot[a].last_iteration = 3;
-    tdm_kv_done(kv, 2);
-    tdm_kv_retire(kv, a);
-    assert_int_equal(kv->slot[a].state, TDM_KV_SLOT_FENCED);
-    assert_int_equal(kv->fenced_cnt, 8);
-    assert_int_equal(tdm_kv_can_open(kv, 5), 0);
-    assert_null(tdm_kv_check(kv));
-    tdm_kv_done(kv, 3);
-    assert_int_equal(kv->fenced_cnt, 0);
-    assert_int_equal(kv->free_cnt, PAGES);
-    assert_null(tdm_kv_check(kv));
-}
-
-static void an_epochs_end_drops_fences_and_forgets_grants(void **state) {
-    (void)state;
-    ledger_t l;
-    tdm_kv_t *kv = ledger_init(&l);
-    uint32_t a = tdm_kv_open(kv, 4), b = tdm_kv_open(kv, 4);
-    tdm_kv_cover(kv, a, 100);
-    tdm_kv_cover(kv, b, 100);
-    kv->slot[a].last_iteration = kv->slot[b].last_iteration = 7;
-    kv->slot[a].is_open = kv->slot[b].is_open = 1;
-    kv->slot[b].granted_cnt = 2;
-    tdm_kv_retire(kv, a);
-    assert_int_equal(kv->slot[a].must_close, 1);
-    tdm_kv_epoch_end(kv, 7);
-    assert_int_equal(kv->slot[a].state, TDM_KV_SLOT_FREE);
-    assert_int_equal(kv->slot[a].must_close, 0);
-    assert_int_equal(kv->slot[b].state, TDM_KV_SLOT_HELD);
-    assert_int_equal(kv->slot[b].owned_cnt, 2);
-    assert_int_equal(kv->slot[b].granted_cnt, 0);
-    assert_null(tdm_kv_check(kv));
-}
-
-static void the_ledger_check_sees_each_kind_of_damage(void **state) {
-    (void)state;
-    ledger_t l;
-    tdm_kv_t *kv = ledger_init(&l);
-    uint32_t a = tdm_kv_open(kv, 4), b = tdm_kv_open(kv, 4);
-    tdm_kv_cover(kv, a, 100);
-    tdm_kv_cover(kv, b, 100);
-    assert_null(tdm_kv_check(kv));
-    kv->free_cnt--;
-    assert_string_equal(tdm_kv_check(kv), "pages are not conserved");
-    kv->free_cnt++;
-    uint32_t page = kv->table[a * TABLE];
-    kv->table[a * TABLE] = kv->table[b * TABLE];
-    assert_string_equal(tdm_kv_check(kv), "a page is in a table that is not its owner's");
-    kv->table[a * TABLE] = page;
-    kv->promised_cnt++;
-    assert_string_equal(tdm_kv_check(kv), "the promised count is wrong");
-    kv->promised_cnt--;
-    kv->fenced_cnt++;
-    assert_string_equal(tdm_kv_check(kv), "the fenced count is wrong");
-    kv->fenced_cnt--;
-    kv->slot_free_cnt--;
-    assert_string_equal(tdm_kv_check(kv), "slots are not conserved");
-}
-
-static void pages_round_up(void **state) {
-    (void)state;
-    assert_int_equal(tdm_kv_pages(0), 0);
-    assert_int_equal(tdm_kv_pages(1), 1);
-    assert_int_equal(tdm_kv_pages(64), 1);
-    assert_int_equal(tdm_kv_pages(65), 2);
-    assert_int_equal(tdm_kv_pages(UINT32_MAX), 1u << 26);
 }
 
 /* --- predict ------------------------------------------------------------- */
@@ -298,6 +171,26 @@ static void slack_shrinks_with_time_and_work(void **state) {
     assert_true(tdm_order_slack(&q, 600, 50.0) == 400);
 }
 
+/* --- tape -------------------------------------------------------------- */
+
+static void a_tape_gives_every_row_once(void **state) {
+    (void)state;
+    static uint32_t free_row[4];
+    static int32_t token[4 * 8];
+    tdm_tape_t t = {.row_cnt = 4, .row_sz = 8, .free = free_row, .token = token};
+    tdm_tape_init(&t);
+    uint32_t seen = 0;
+    for (uint32_t i = 0; i < 4; i++) {
+        uint32_t row = tdm_tape_take(&t);
+        *tdm_tape_at(&t, row, 7) = (int32_t)row;
+        seen |= 1u << row;
+    }
+    assert_int_equal(seen, 15);
+    for (uint32_t i = 0; i < 4; i++) assert_int_equal(*tdm_tape_at(&t, i, 7), i);
+    tdm_tape_give(&t, 2);
+    assert_int_equal(tdm_tape_take(&t), 2);
+}
+
 /* --- config --------------------------------------------------------------- */
 
 static void the_default_is_valid_and_each_bad_value_is_named(void **state) {
@@ -324,11 +217,6 @@ static void the_default_is_valid_and_each_bad_value_is_named(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(only_the_drawn_arrows_exist),
-        cmocka_unit_test(a_promise_keeps_pages_from_others),
-        cmocka_unit_test(a_fence_holds_until_its_iteration_is_done),
-        cmocka_unit_test(an_epochs_end_drops_fences_and_forgets_grants),
-        cmocka_unit_test(the_ledger_check_sees_each_kind_of_damage),
-        cmocka_unit_test(pages_round_up),
         cmocka_unit_test(pairs_count_each_query_with_its_keys),
         cmocka_unit_test(the_correction_follows_the_machine_and_not_a_spike),
         cmocka_unit_test(the_first_iterations_are_no_scale),
@@ -336,6 +224,7 @@ int main(void) {
         cmocka_unit_test(routes_follow_from_what_is_present),
         cmocka_unit_test(queues_keep_order_and_tokens),
         cmocka_unit_test(slack_shrinks_with_time_and_work),
+        cmocka_unit_test(a_tape_gives_every_row_once),
         cmocka_unit_test(the_default_is_valid_and_each_bad_value_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

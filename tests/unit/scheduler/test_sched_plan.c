@@ -5,15 +5,13 @@
    plans are looked at before they run. */
 
 #include "appliance/base/clock.h"
-#include "tests/sim/world.h"
+#include "tests/unit/scheduler/rig.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>
 
 #include <cmocka.h>
-
-static world_t w;
 
 static void open_world(const tdm_sched_sizes_t *sizes, const tdm_sched_live_t *live) {
     world_open(&w, 1, sizes, live);
@@ -28,20 +26,9 @@ static int setup(void **state) {
     return 0;
 }
 
-static int teardown(void **state) {
-    (void)state;
-    world_close(&w);
-    return 0;
-}
-
-static uint32_t ask(uint32_t prompt_cnt, uint32_t output_max, uint32_t slo_class) {
-    world_ask_t a = {.prompt_cnt = prompt_cnt, .output_max = output_max, .slo_class = slo_class};
-    return world_submit(&w, &a);
-}
-
 /* decode_some starts n short streams and turns until they decode too. */
 static void decode_some(uint32_t n, uint32_t output_max, uint32_t slo_class) {
-    for (uint32_t i = 0; i < n; i++) ask(10, output_max, slo_class);
+    for (uint32_t i = 0; i < n; i++) rig_ask(10, output_max, slo_class);
     n += world_stats(&w)->decode_cnt;
     for (int i = 0; i < 20 && world_stats(&w)->decode_cnt < n; i++) world_turn(&w);
     assert_int_equal(world_stats(&w)->decode_cnt, n);
@@ -58,7 +45,7 @@ static void a_prompt_is_cut_into_slices_and_then_decodes(void **state) {
     (void)state;
     w.live.token_max = 64;
     tdm_sched_live_set(w.sched, &w.live);
-    ask(150, 3, 0);
+    rig_ask(150, 3, 0);
     static const uint32_t cnt[] = {64, 64, 22};
     for (uint32_t i = 0; i < 3; i++) {
         world_turn(&w);
@@ -79,7 +66,7 @@ static void a_prompt_is_cut_into_slices_and_then_decodes(void **state) {
 
 static void several_prompts_share_one_iteration(void **state) {
     (void)state;
-    for (uint32_t i = 0; i < 4; i++) ask(20, 3, 0);
+    for (uint32_t i = 0; i < 4; i++) rig_ask(20, 3, 0);
     world_turn(&w);
     assert_int_equal(w.plan->slice_cnt, 4);
     assert_int_equal(w.plan->token_cnt, 80);
@@ -90,7 +77,7 @@ static void every_decode_is_in_every_plan(void **state) {
     (void)state;
     decode_some(4, 60, 0);
     for (uint32_t i = 0; i < 40; i++) {
-        ask(300, 2, 3);
+        rig_ask(300, 2, 3);
         world_plan(&w);
         assert_true(w.plan->decode_cnt >= 4);
         world_finish(&w);
@@ -104,7 +91,7 @@ static void the_route_for_both_kinds_is_the_configured_one(void **state) {
         w.live.route = route;
         w.live.revision = route;
         tdm_sched_live_set(w.sched, &w.live);
-        ask(20, 1, 0);
+        rig_ask(20, 1, 0);
         world_turn(&w);
         assert_int_equal(w.plan->route, route);
         assert_int_equal(w.record.live_revision, route);
@@ -117,7 +104,7 @@ static void the_time_limit_cuts_prefill_and_not_decodes(void **state) {
     w.live.class_of[0].gap_ns = 10 * TDM_NS_PER_MS;
     tdm_sched_live_set(w.sched, &w.live);
     decode_some(4, 100, 0);
-    ask(800, 2, 0);
+    rig_ask(800, 2, 0);
     for (uint32_t i = 0; i < 6; i++) {
         world_turn(&w);
         assert_int_equal(w.plan->decode_cnt, 4);
@@ -134,7 +121,7 @@ static void a_limit_under_a_power_cap_is_told_apart(void **state) {
     w.live.class_of[0].gap_ns = 10 * TDM_NS_PER_MS;
     tdm_sched_live_set(w.sched, &w.live);
     decode_some(4, 100, 0);
-    ask(800, 2, 0);
+    rig_ask(800, 2, 0);
     for (int is_held = 1; is_held >= 0; is_held--) {
         tdm_sched_throttled(w.sched, is_held);
         world_turn(&w);
@@ -147,7 +134,7 @@ static void a_limit_under_a_power_cap_is_told_apart(void **state) {
 
 static void the_tightest_class_sets_the_limit(void **state) {
     (void)state;
-    ask(20, 100, 3);
+    rig_ask(20, 100, 3);
     world_turn(&w);
     assert_int_equal(w.record.limit_class, TDM_SLO_CLASS_MAX);
     world_turn(&w);
@@ -165,7 +152,7 @@ static void decodes_over_the_limit_stop_prefill_until_it_starves(void **state) {
     w.live.class_of[0].gap_ns = 1;
     w.live.starve_ns = 50 * TDM_NS_PER_MS;
     tdm_sched_live_set(w.sched, &w.live);
-    ask(400, 2, 3);
+    rig_ask(400, 2, 3);
     int64_t begin = w.now_ns;
     while (w.now_ns - begin <= w.live.starve_ns) {
         world_turn(&w);
@@ -185,7 +172,7 @@ static void a_tiny_limit_without_decodes_still_moves(void **state) {
     w.live.prefill_limit_ns = 1;
     w.live.starve_ns = TDM_NS_PER_S * 1000;
     tdm_sched_live_set(w.sched, &w.live);
-    ask(200, 1, 0);
+    rig_ask(200, 1, 0);
     world_turn(&w);
     assert_int_equal(w.plan->token_cnt, w.live.floor_cnt);
     assert_true(world_run(&w, 20));
@@ -195,7 +182,7 @@ static void slices_are_bounded(void **state) {
     (void)state;
     w.live.slice_max = 2;
     tdm_sched_live_set(w.sched, &w.live);
-    for (uint32_t i = 0; i < 5; i++) ask(10, 2, 0);
+    for (uint32_t i = 0; i < 5; i++) rig_ask(10, 2, 0);
     world_turn(&w);
     assert_int_equal(w.plan->slice_cnt, 2);
     assert_int_equal(w.record.cap, TDM_CAP_slice_max);
@@ -203,12 +190,12 @@ static void slices_are_bounded(void **state) {
 
 static void slots_and_pages_are_named_when_they_run_out(void **state) {
     (void)state;
-    for (uint32_t i = 0; i < 9; i++) ask(10, 20, 0);
+    for (uint32_t i = 0; i < 9; i++) rig_ask(10, 20, 0);
     world_turn(&w);
     assert_int_equal(w.plan->slice_cnt, 8);
     assert_int_equal(w.record.cap, TDM_CAP_slots);
     assert_true(world_run(&w, 200));
-    for (uint32_t i = 0; i < 5; i++) ask(900, 20, 0);
+    for (uint32_t i = 0; i < 5; i++) rig_ask(900, 20, 0);
     for (uint32_t i = 0; i < 20; i++) world_turn(&w);
     assert_int_equal(world_stats(&w)->running_cnt, 4);
     assert_true(world_stats(&w)->reason[TDM_CAP_kv_pages] > 0);
@@ -220,11 +207,11 @@ static void a_large_request_is_not_overtaken_for_ever(void **state) {
     (void)state;
     w.live.bypass_ns = 200 * TDM_NS_PER_MS;
     tdm_sched_live_set(w.sched, &w.live);
-    for (uint32_t i = 0; i < 4; i++) ask(900, 100, 0);
+    for (uint32_t i = 0; i < 4; i++) rig_ask(900, 100, 0);
     for (uint32_t i = 0; i < 20; i++) world_turn(&w);
-    uint32_t large = ask(1000, 20, 3);
+    uint32_t large = rig_ask(1000, 20, 3);
     for (uint32_t i = 0; i < 2000 && w.end[large].kind == 0; i++) {
-        ask(60, 60, 0);
+        rig_ask(60, 60, 0);
         world_turn(&w);
     }
     assert_int_equal(w.end[large].finish, TDM_FINISH_LENGTH);
@@ -235,11 +222,11 @@ static void a_slice_that_is_cut_ends_on_a_tile(void **state) {
     (void)state;
     w.live.token_max = 250;
     tdm_sched_live_set(w.sched, &w.live);
-    ask(7, 100, 0);
+    rig_ask(7, 100, 0);
     world_turn(&w);
     w.live.class_of[0].gap_ns = 11 * TDM_NS_PER_MS;
     tdm_sched_live_set(w.sched, &w.live);
-    ask(700, 2, 0);
+    rig_ask(700, 2, 0);
     for (uint32_t i = 0; i < 4; i++) {
         world_turn(&w);
         uint32_t end = w.plan->slice[0].pos + w.plan->slice[0].cnt;
@@ -249,8 +236,8 @@ static void a_slice_that_is_cut_ends_on_a_tile(void **state) {
 
 static void an_ended_slot_is_closed_by_the_next_plan(void **state) {
     (void)state;
-    uint32_t a = ask(10, 50, 0);
-    ask(10, 50, 0);
+    uint32_t a = rig_ask(10, 50, 0);
+    rig_ask(10, 50, 0);
     world_turn(&w);
     world_turn(&w);
     world_control(&w, a, TDM_CONTROL_CANCEL);
@@ -268,7 +255,7 @@ static void depth_two_plans_ahead_of_unknown_tokens(void **state) {
     tdm_sched_sizes_t sizes = world_sizes();
     tdm_sched_live_t live = world_live();
     open_world(&sizes, &live);
-    uint32_t a = ask(10, 5, 0);
+    uint32_t a = rig_ask(10, 5, 0);
     assert_int_equal(world_plan(&w), 2);
     assert_int_equal(w.plan->decode_cnt, 1);
     assert_int_equal(w.plan->decode[0].pos, 10);
@@ -281,7 +268,7 @@ static void depth_two_plans_ahead_of_unknown_tokens(void **state) {
 
 static void a_deaf_api_tile_stops_planning_and_loses_nothing(void **state) {
     (void)state;
-    uint32_t a = ask(10, 900, 0);
+    uint32_t a = rig_ask(10, 900, 0);
     w.is_deaf[0] = 1;
     uint32_t turns = 0;
     while (world_turn(&w)) assert_true(turns++ < 100);
@@ -385,7 +372,7 @@ static void the_longest_wait_is_told_by_class(void **state) {
 }
 
 int main(void) {
-#define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+#define CASE(f) cmocka_unit_test_setup_teardown(f, setup, rig_teardown)
     const struct CMUnitTest tests[] = {
         CASE(nothing_to_do_makes_no_plan),
         CASE(a_prompt_is_cut_into_slices_and_then_decodes),

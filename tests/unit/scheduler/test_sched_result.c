@@ -4,29 +4,13 @@
    damaged copies of a good result for the rest. */
 
 #include "appliance/base/clock.h"
-#include "tests/sim/world.h"
+#include "tests/unit/scheduler/rig.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>
 
 #include <cmocka.h>
-
-static world_t w;
-
-static int setup(void **state) {
-    (void)state;
-    tdm_sched_sizes_t sizes = world_sizes();
-    tdm_sched_live_t live = world_live();
-    world_open(&w, 3, &sizes, &live);
-    return 0;
-}
-
-static int teardown(void **state) {
-    (void)state;
-    world_close(&w);
-    return 0;
-}
 
 static void a_stop_id_ends_the_stream_and_is_flagged(void **state) {
     (void)state;
@@ -260,7 +244,7 @@ static void idle_time_is_of_plans_that_were_there_in_time(void **state) {
 }
 
 int main(void) {
-#define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+#define CASE(f) cmocka_unit_test_setup_teardown(f, rig_setup, rig_teardown)
     const struct CMUnitTest tests[] = {
         CASE(a_stop_id_ends_the_stream_and_is_flagged),
         CASE(ignored_stop_ids_run_to_the_length),

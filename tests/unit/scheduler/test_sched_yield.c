@@ -6,7 +6,7 @@
    Method: worlds in virtual time whose clients know every token. */
 
 #include "appliance/base/clock.h"
-#include "tests/sim/world.h"
+#include "tests/unit/scheduler/rig.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,8 +16,6 @@
 
 #define MS TDM_NS_PER_MS
 
-static world_t w;
-
 static void open_world(uint32_t seq_max, uint32_t page_cnt, uint32_t evict_max) {
     tdm_sched_sizes_t sizes = world_sizes();
     tdm_sched_live_t live = world_live();
@@ -26,17 +24,6 @@ static void open_world(uint32_t seq_max, uint32_t page_cnt, uint32_t evict_max) 
     live.evict_max = evict_max;
     world_close(&w);
     world_open(&w, 5, &sizes, &live);
-}
-
-static int teardown(void **state) {
-    (void)state;
-    world_close(&w);
-    return 0;
-}
-
-static uint32_t ask(uint32_t prompt_cnt, uint32_t output_max, uint32_t slo_class) {
-    world_ask_t a = {.prompt_cnt = prompt_cnt, .output_max = output_max, .slo_class = slo_class};
-    return world_submit(&w, &a);
 }
 
 static void turns(uint32_t cnt) {
@@ -55,10 +42,10 @@ static void the_urgent_gets_a_slot_of_the_least_urgent_in_time(void **state) {
     for (uint32_t depth = 1; depth <= 2; depth++) {
         open_world(2, 64, 1);
         w.sizes.depth = depth;
-        ask(20, 900, 3);
-        ask(20, 900, 2);
+        rig_ask(20, 900, 3);
+        rig_ask(20, 900, 2);
         turns(10);
-        uint32_t urgent = ask(20, 10, 0);
+        uint32_t urgent = rig_ask(20, 10, 0);
         assert_true(w.live.class_of[0].ttft_ns == 2 * TDM_NS_PER_S);
         turns(20);
         assert_int_equal(world_stats(&w)->evict_cnt, 0); /* it has time */
@@ -75,11 +62,11 @@ static void the_urgent_gets_a_slot_of_the_least_urgent_in_time(void **state) {
 static void equals_and_the_more_urgent_never_yield(void **state) {
     (void)state;
     open_world(2, 64, 1);
-    ask(20, 700, 1);
-    ask(20, 700, 1);
+    rig_ask(20, 700, 1);
+    rig_ask(20, 700, 1);
     turns(5);
-    ask(20, 10, 1);
-    ask(20, 10, 2);
+    rig_ask(20, 10, 1);
+    rig_ask(20, 10, 2);
     all_whole(4);
     assert_int_equal(world_stats(&w)->evict_cnt, 0);
 }
@@ -89,10 +76,10 @@ static void a_place_is_given_up_so_many_times_and_not_at_all_where_off(void **st
     for (uint32_t most = 0; most <= 2; most++) {
         open_world(1, 64, most);
         uint32_t cnt = 1;
-        ask(20, 1000, 3);
+        rig_ask(20, 1000, 3);
         turns(5);
         for (uint32_t i = 0; i < 4; i++) {
-            ask(20, 5, 0);
+            rig_ask(20, 5, 0);
             cnt++;
             turns(400);
         }
@@ -104,9 +91,9 @@ static void a_place_is_given_up_so_many_times_and_not_at_all_where_off(void **st
 static void who_gave_up_goes_on_before_all_that_came_later(void **state) {
     (void)state;
     open_world(1, 64, 1);
-    uint32_t first = ask(20, 600, 3);
+    uint32_t first = rig_ask(20, 600, 3);
     turns(10);
-    uint32_t later = ask(20, 10, 3), urgent = ask(20, 10, 0);
+    uint32_t later = rig_ask(20, 10, 3), urgent = rig_ask(20, 10, 0);
     all_whole(3);
     assert_int_equal(world_stats(&w)->evict_cnt, 1);
     assert_true(w.end[urgent].end_ns < w.end[first].end_ns);
@@ -116,15 +103,15 @@ static void who_gave_up_goes_on_before_all_that_came_later(void **state) {
 static void pages_are_given_up_too_and_only_where_that_is_enough(void **state) {
     (void)state;
     open_world(8, 12, 1);
-    for (uint32_t i = 0; i < 3; i++) ask(20, 220, 2); /* four pages each */
+    for (uint32_t i = 0; i < 3; i++) rig_ask(20, 220, 2); /* four pages each */
     turns(10);
-    ask(200, 300, 0); /* eight: two have to go */
+    rig_ask(200, 300, 0); /* eight: two have to go */
     all_whole(4);
     assert_int_equal(world_stats(&w)->evict_cnt, 2);
     open_world(8, 12, 1);
-    ask(20, 700, 0); /* twelve pages, of its own class */
+    rig_ask(20, 700, 0); /* twelve pages, of its own class */
     turns(10);
-    ask(200, 300, 0);
+    rig_ask(200, 300, 0);
     all_whole(2);
     assert_int_equal(world_stats(&w)->evict_cnt, 0);
 }
@@ -145,17 +132,18 @@ static void the_longest_waiting_holds_up_nobody_where_rows_have_run_out(void **s
         live.bypass_ns = bypass ? MS : 3600 * TDM_NS_PER_S;
         world_close(&w);
         world_open(&w, 5, &sizes, &live);
-        uint32_t first = ask(900, 20, 3); /* a long prompt: it has sent nothing when it yields */
+        uint32_t first =
+            rig_ask(900, 20, 3); /* a long prompt: it has sent nothing when it yields */
         turns(1);
-        ask(20, 600, 2);
+        rig_ask(20, 600, 2);
         for (uint32_t i = 0; i < 50 && world_stats(&w)->evict_cnt < 1; i++) world_turn(&w);
         assert_int_equal(world_stats(&w)->output_tokens, 0);
         turns(5);
-        ask(20, 600, 0);
+        rig_ask(20, 600, 0);
         for (uint32_t i = 0; i < 50 && world_stats(&w)->evict_cnt < 2; i++) world_turn(&w);
         turns(5);
         assert_int_equal(world_stats(&w)->evict_cnt, 2);
-        ask(20, 5, 3);
+        rig_ask(20, 5, 3);
         world_kill(&w);
         world_up(&w);
         all_whole(4);
@@ -167,7 +155,7 @@ static void with_room_for_all_nobody_gives_up_anything(void **state) {
     (void)state;
     open_world(8, 64, 1);
     for (uint32_t i = 0; i < 200; i++) {
-        ask(20 + i % 60, 5 + i % 30, i % 4);
+        rig_ask(20 + i % 60, 5 + i % 30, i % 4);
         turns(8);
     }
     all_whole(200);
@@ -179,10 +167,10 @@ static void a_death_while_places_change_hands_changes_no_token(void **state) {
     (void)state;
     for (uint32_t turn = 0; turn < 12; turn++) {
         open_world(2, 64, 1);
-        ask(20, 600, 3);
-        ask(20, 600, 3);
+        rig_ask(20, 600, 3);
+        rig_ask(20, 600, 3);
         turns(10);
-        ask(20, 10, 0);
+        rig_ask(20, 10, 0);
         for (uint32_t i = 0; i < 600 && world_stats(&w)->evict_cnt == 0; i++) world_turn(&w);
         turns(turn);
         world_kill(&w);
@@ -203,9 +191,9 @@ static void long_promises_sit_turns_out_for_a_short_one(void **state) {
     w.live.watchdog_min_ns = 10 * TDM_NS_PER_S;
     w.live.starve_ns = 10 * TDM_NS_PER_S;
     tdm_sched_live_set(w.sched, &w.live);
-    for (uint32_t i = 0; i < 7; i++) ask(2, 300, 1);
+    for (uint32_t i = 0; i < 7; i++) rig_ask(2, 300, 1);
     turns(20);
-    uint32_t tight = ask(2, 200, 0);
+    uint32_t tight = rig_ask(2, 200, 0);
     turns(30); /* the cap has learned */
     tdm_sched_stats_t before = *world_stats(&w);
     turns(100);
@@ -225,7 +213,7 @@ static void long_promises_sit_turns_out_for_a_short_one(void **state) {
 }
 
 int main(void) {
-#define CASE(f) cmocka_unit_test_teardown(f, teardown)
+#define CASE(f) cmocka_unit_test_teardown(f, rig_teardown)
     const struct CMUnitTest tests[] = {
         CASE(the_urgent_gets_a_slot_of_the_least_urgent_in_time),
         CASE(equals_and_the_more_urgent_never_yield),
