@@ -82,11 +82,11 @@ typedef struct tdm_exchange {
     uint16_t door;            /* index of the door, in [0, TDM_DOOR_MAX) */
     uint16_t door_kind;       /* tdm_door_kind_t */
     uint16_t method;          /* tdm_method_t */
-    uint16_t is_trusted_peer; /* loopback, or the TAP demo subnet */
+    uint16_t is_trusted_peer; /* loopback by a name of ours, or the TAP demo subnet */
     uint16_t refuse;          /* TDM_REFUSE_* the door decided itself, or 0 */
     uint16_t is_truncated;
-    uint16_t slo_class; /* set by api before HEAD; the door's histograms use it */
-    uint16_t reserved;
+    uint16_t slo_class;      /* set by api before HEAD; the door's histograms use it */
+    uint16_t is_misnamed;    /* loopback, but Host or Origin name another machine */
     int64_t promise_ttft_ns; /* of that class, set with it, for the door to judge; 0: none */
     int64_t promise_gap_ns;
     int64_t first_byte_ns; /* first byte of the request seen */

@@ -133,6 +133,18 @@ static void refuse(tdm_api_tile_t *t, tdm_call_t *c, tdm_reason_t reason) {
     tdm_call_refuse(t, c, &r);
 }
 
+/* refuse_stranger: a page of another's in a browser of this machine is one. */
+static void refuse_stranger(tdm_api_tile_t *t, tdm_call_t *c, const tdm_auth_t *auth) {
+    tdm_refusal_t r;
+    if (c->exchange->is_misnamed && auth->key_cnt == 0)
+        tdm_refuse_text(&r, TDM_REFUSE_auth, "",
+                        "Host or Origin name another machine than this one: ask by address, by "
+                        "localhost or by a name of http.hosts");
+    else
+        tdm_refuse(&r, TDM_REFUSE_auth, "");
+    tdm_call_refuse(t, c, &r);
+}
+
 static void refuse_method(tdm_api_tile_t *t, tdm_call_t *c, uint16_t allow) {
     refuse(t, c, TDM_REFUSE_method_not_allowed);
     c->exchange->head.allow = allow;
@@ -267,7 +279,7 @@ static void route(tdm_api_tile_t *t, tdm_call_t *c) {
     const tdm_auth_t *auth = t->wires.auth ? t->wires.auth : &open_auth;
     int tenant = m.needs_key ? tdm_auth_check(auth, x->authorization, x->is_trusted_peer) : 0;
     if (tenant < 0) {
-        refuse(t, c, TDM_REFUSE_auth);
+        refuse_stranger(t, c, auth);
         return;
     }
     if (!is_post) {

@@ -147,6 +147,7 @@ static tdm_status_t open_http1(tdm_house_t *h, tdm_error_t *err) {
     tdm_http1_config_default(&config);
     config.address = c->http_address;
     config.port = (uint16_t)c->http_port;
+    config.hosts = c->http_hosts;
     config.door = (uint16_t)door;
     config.slot_cnt = (uint32_t)c->door_exchanges;
     config.conn_max = (uint32_t)c->http_connections;

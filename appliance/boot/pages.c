@@ -183,9 +183,7 @@ static int may_look(tdm_pages_t *p, const tdm_http1_ask_t *ask, tdm_http1_page_t
     tdm_actor_t actor;
     tdm_console_actor(p->console, ask, &actor);
     if (actor.role >= TDM_ROLE_VIEWER) return 1;
-    int is_unix = ask->peer_fd >= 0;
-    tdm_console_refuse(p->console, page, is_unix ? 403 : 401, "auth",
-                       is_unix ? "this needs the role viewer" : "a valid bearer key is required");
+    tdm_console_turn_away(p->console, ask, page);
     return 0;
 }
 

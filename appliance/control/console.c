@@ -49,7 +49,10 @@ void tdm_console_actor(const tdm_console_t *c, const tdm_http1_ask_t *ask, tdm_a
     }
     if (tdm_auth_check(c->auth, ask->authorization, ask->is_trusted) >= 0)
         out->role = TDM_ROLE_VIEWER;
-    (void)snprintf(out->name, sizeof out->name, ask->is_trusted ? "this machine" : "over TCP");
+    (void)snprintf(out->name, sizeof out->name, "%s",
+                   ask->is_trusted    ? "this machine"
+                   : ask->is_misnamed ? "a page of another in a browser here"
+                                      : "over TCP");
 }
 
 /* --- answers -------------------------------------------------------------- */
@@ -81,6 +84,17 @@ void tdm_console_refuse(tdm_console_t *c, tdm_http1_page_t *page, uint16_t statu
                                .content_type = TDM_CONTENT_JSON,
                                .data = c->text,
                                .sz = n > 0 ? (uint64_t)n : 0};
+}
+
+void tdm_console_turn_away(tdm_console_t *c, const tdm_http1_ask_t *ask, tdm_http1_page_t *page) {
+    if (ask->peer_fd >= 0)
+        tdm_console_refuse(c, page, 403, "auth", "this needs the role viewer");
+    else
+        tdm_console_refuse(c, page, 401, "auth",
+                           ask->is_misnamed && c->auth->key_cnt == 0
+                               ? "Host or Origin name another machine than this one: ask by "
+                                 "address, by localhost or by a name of http.hosts"
+                               : "a valid bearer key is required");
 }
 
 static void count(tdm_console_t *c, tdm_reason_t reason) {
@@ -305,7 +319,7 @@ int tdm_console_answer(void *ctx, const tdm_http1_ask_t *ask, tdm_http1_page_t *
         if (ask->peer_fd >= 0)
             deny(c, &actor, ask->path, page, "this needs the role viewer");
         else
-            tdm_console_refuse(c, page, 401, "auth", "a valid bearer key is required");
+            tdm_console_turn_away(c, ask, page);
         return 1;
     }
     size_t sz = 0, cap = TDM_CONSOLE_TEXT_MAX;

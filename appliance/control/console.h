@@ -71,4 +71,8 @@ int tdm_console_answer(void *ctx, const tdm_http1_ask_t *ask, tdm_http1_page_t *
 void tdm_console_refuse(tdm_console_t *c, tdm_http1_page_t *page, uint16_t status, const char *code,
                         const char *message);
 
+/* tdm_console_turn_away fills page with why an asker of role NONE may not
+   look. */
+void tdm_console_turn_away(tdm_console_t *c, const tdm_http1_ask_t *ask, tdm_http1_page_t *page);
+
 #endif /* TDM_CONTROL_CONSOLE_H */

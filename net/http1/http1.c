@@ -149,7 +149,11 @@ tdm_status_t tdm_http1_open(const tdm_http1_config_t *config, const tdm_http1_wi
     d->listen_fd = d->unix_fd = -1;
     (void)pthread_mutex_init(&d->lock, NULL);
     d->watch_fd = epoll_create1(EPOLL_CLOEXEC);
-    if (d->watch_fd < 0) st = tdm_error_set(err, TDM_ERR_IO, "epoll: %s", strerror(errno));
+    char name[sizeof d->name] = "";
+    if (gethostname(name, sizeof name - 1) != 0) name[0] = '\0';
+    st = tdm_http1_names_take(d, config->hosts ? config->hosts : "", name, err);
+    if (st == TDM_OK && d->watch_fd < 0)
+        st = tdm_error_set(err, TDM_ERR_IO, "epoll: %s", strerror(errno));
     if (st == TDM_OK) st = take_memory(d, err);
     if (st == TDM_OK) st = listen_on(d, err);
     if (st == TDM_OK) st = start(d, err);

@@ -55,12 +55,13 @@ typedef struct tdm_http1 tdm_http1_t;
 /* A page that the door answers by itself, without an api tile: /metrics
    must tell most when the rest is busiest. */
 typedef struct tdm_http1_ask {
-    uint16_t method;     /* tdm_method_t: GET, HEAD or POST */
-    uint16_t is_trusted; /* loopback peer, or over the Unix socket */
-    int peer_fd;         /* the Unix socket's connection, for SO_PEERCRED; -1: TCP */
-    const char *path;    /* raw, without the query */
-    const char *query;   /* after '?', may be empty */
-    const char *accept;  /* "" where absent, as all that follow */
+    uint16_t method;      /* tdm_method_t: GET, HEAD or POST */
+    uint16_t is_trusted;  /* loopback peer that asks by a name of ours, or over the Unix socket */
+    uint32_t is_misnamed; /* loopback peer, but Host or Origin name another machine */
+    int peer_fd;          /* the Unix socket's connection, for SO_PEERCRED; -1: TCP */
+    const char *path;     /* raw, without the query */
+    const char *query;    /* after '?', may be empty */
+    const char *accept;   /* "" where absent, as all that follow */
     const char *accept_encoding;
     const char *authorization;
     const char *host;
@@ -121,6 +122,9 @@ typedef struct tdm_http1_config {
     uint64_t body_max;        /* bytes of one request body */
     uint64_t body_total_max;  /* bytes of all bodies held at once */
     const char *allow_origin; /* Access-Control-Allow-Origin, NULL: not sent */
+    const char *hosts;        /* "a,b": names that lead here, beside addresses, localhost and
+                                 the machine's own; a loopback peer that asks by another is not
+                                 trusted.  NULL: none */
 } tdm_http1_config_t;
 
 /* tdm_http1_config_default: loopback, port 8080, door 0, 256 slots, 512

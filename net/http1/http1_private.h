@@ -6,6 +6,7 @@
    in the making.
 
    http1.c    open, close, the library's daemon
+   name.c     by what names this machine is asked
    peers.c    connections: bounds by address, and the watch for leaving
    slots.c    the slot table: take, egress flags, hang-up, give back
    request.c  from the library's callbacks to an exchange
@@ -139,6 +140,8 @@ struct tdm_http1 {
     struct sockaddr_un unix_addr;
     int listen_fd;
     uint16_t port;
+    char name[256];  /* of this machine, "" unknown */
+    char hosts[512]; /* config.hosts, as "a,b" */
     /* --- the poller's alone --- */
     int64_t scan_ns; /* next look for requests that are overdue */
     /* --- the library thread's alone --- */
@@ -167,6 +170,8 @@ typedef struct request {
     uint8_t has_head;     /* header fields were looked at */
     uint8_t is_answered;  /* a response was queued */
     uint8_t is_truncated; /* path or query did not fit */
+    uint8_t is_trusted;   /* of this machine, and asks by its name */
+    uint8_t is_misnamed;  /* of this machine, and asks by another's name */
     char path[sizeof((tdm_exchange_t *)0)->path];
     char query[sizeof((tdm_exchange_t *)0)->query];
 } request_t;
@@ -179,8 +184,9 @@ void tdm_http1_connection(void *cls, connection_t *conn, void **socket_ctx,
 int tdm_http1_is_loopback(const struct sockaddr *addr);
 int tdm_http1_is_unix(const struct sockaddr *addr);
 
-/* tdm_http1_is_trusted: a process of this machine. */
-int tdm_http1_is_trusted(connection_t *conn);
+/* tdm_http1_is_local: a process of this machine, over the Unix socket
+   where is_unix. */
+int tdm_http1_is_local(connection_t *conn, int *is_unix);
 
 /* tdm_http1_log takes the library's messages and counts those that say it
    refused a request by itself. */
@@ -198,6 +204,16 @@ int tdm_http1_is_extra(tdm_http1_t *d, link_t *l);
 
 /* tdm_http1_link_of finds a connection's link; NULL: it has none. */
 link_t *tdm_http1_link_of(connection_t *conn);
+
+/* --- name.c ------------------------------------------------------------ */
+
+/* tdm_http1_names_take keeps the names of this machine: its own, and those
+   of a list. */
+TDM_MUST_USE tdm_status_t tdm_http1_names_take(tdm_http1_t *d, const char *hosts, const char *name,
+                                               tdm_error_t *err);
+
+/* tdm_http1_is_named: Host and Origin, "" where absent, name this machine. */
+int tdm_http1_is_named(const tdm_http1_t *d, const char *host, const char *origin);
 
 /* --- unix.c: the poller's thread ----------------------------------------- */
 

@@ -35,11 +35,11 @@ int tdm_http1_is_loopback(const struct sockaddr *addr) {
     return memcmp(key, one, 16) == 0 || (memcmp(key, mapped, 12) == 0 && key[12] == 127);
 }
 
-int tdm_http1_is_trusted(connection_t *conn) {
+int tdm_http1_is_local(connection_t *conn, int *is_unix) {
     const union MHD_ConnectionInfo *peer =
         MHD_get_connection_info(conn, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
-    if (!peer || !peer->client_addr) return 0;
-    return tdm_http1_is_loopback(peer->client_addr) || tdm_http1_is_unix(peer->client_addr);
+    *is_unix = peer && peer->client_addr && tdm_http1_is_unix(peer->client_addr);
+    return *is_unix || (peer && peer->client_addr && tdm_http1_is_loopback(peer->client_addr));
 }
 
 /* find gives the place of key, else a free one, else NULL: the table is

@@ -224,7 +224,8 @@ static const char *header(connection_t *conn, const char *name) {
 static tdm_http1_ask_t ask_of(const request_t *r, connection_t *conn) {
     return (tdm_http1_ask_t){
         .method = r->method,
-        .is_trusted = (uint16_t)tdm_http1_is_trusted(conn),
+        .is_trusted = r->is_trusted,
+        .is_misnamed = r->is_misnamed,
         .peer_fd = r->link && r->link->is_unix ? r->link->fd : -1,
         .path = r->path,
         .query = r->query,

@@ -63,12 +63,24 @@ static enum MHD_Result add_field_sz(void *cls, enum MHD_ValueKind kind, const ch
     return MHD_YES;
 }
 
+/* judge says whom a request is from.  A browser that runs here sends what
+   pages of others want: only one that names this machine is its own. */
+static void judge(request_t *r, connection_t *conn) {
+    int is_unix, is_local = tdm_http1_is_local(conn, &is_unix);
+    r->is_misnamed = is_local && !is_unix &&
+                     !tdm_http1_is_named(r->door, field(conn, "host"), field(conn, "origin"));
+    r->is_trusted = is_local && !r->is_misnamed;
+    if (r->is_misnamed)
+        tdm_count(r->door->wires.block, TDM_METRIC_http_misnamed_requests_total, 0, 1);
+}
+
 /* look_at_head decides what the header alone decides; says whether the
    refusal must go out before the body. */
 static int look_at_head(request_t *r, connection_t *conn, const char *method) {
     const tdm_http1_config_t *config = &r->door->config;
     uint64_t header_sz = 0;
     r->method = method_of(method);
+    judge(r, conn);
     (void)MHD_get_connection_values(conn, MHD_HEADER_KIND, add_field_sz, &header_sz);
     if (header_sz > config->header_max) {
         r->refuse = TDM_REFUSE_header_too_large;
@@ -108,7 +120,8 @@ static enum MHD_Result take_body(request_t *r, const char *data, size_t sz) {
 
 static void fill(request_t *r, connection_t *conn, tdm_exchange_t *x) {
     x->method = r->method;
-    x->is_trusted_peer = (uint16_t)tdm_http1_is_trusted(conn);
+    x->is_trusted_peer = r->is_trusted;
+    x->is_misnamed = r->is_misnamed;
     x->first_byte_ns = r->first_byte_ns;
     x->arrival_ns = tdm_clock_now_ns();
     x->body = r->body;

@@ -244,6 +244,70 @@ def the_web_api_wants_key_origin_and_token():
             assert done.returncode == 1 and "role admin" in done.stderr, done
 
 
+def a_page_of_another_in_a_browser_here_is_a_stranger():
+    """A name that leads to 127.0.0.1 (DNS rebinding) or a page of another origin opens nothing; who
+    asks by a name of ours, or without one as a balancer does, is as trusted as before."""
+    with Appliance(BIN, {**NO_PORT, "http.hosts": "tandem.rack,proxy.example"}) as a:
+        body = json.dumps({"model": a.model(), "prompt": "hi", "max_tokens": 3})
+        asks = [("GET", p, None) for p in ("/status", "/metrics", "/config", "/journey", "/v1/models",
+                                           "/api/v1/session", "/api/v1/audit", "/api/v1/requests",
+                                           "/api/v1/stream")]
+        asks += [("POST", "/v1/completions", body), ("POST", "/reload", "{}"),
+                 ("POST", "/api/v1/config/diff", '{"config": {}}')]
+
+        def ask(method, path, text, **fields):
+            c = a.connect()
+            c.putrequest(method, path, skip_host=True)
+            for k, v in fields.items():
+                c.putheader(k, v)
+            if text:
+                c.putheader("content-type", "application/json")
+                c.putheader("content-length", str(len(text)))
+            c.endheaders(text.encode() if text else None)
+            r = c.getresponse()
+            said = b"" if r.headers["content-type"].startswith("text/event-stream") else r.read()
+            c.close()
+            return r.status, said
+        evil = f"evil.example:{PORT}"
+        before = a.total("tandem_http_misnamed_requests_total")
+        for method, path, text in asks:
+            for fields in ({"Host": evil}, {"Host": evil, "Origin": f"http://{evil}"},
+                           {"Host": f"127.0.0.1:{PORT}", "Origin": "http://evil.example"},
+                           {"Host": f"localhost:{PORT}", "Origin": "null"}):
+                status, said = ask(method, path, text, **fields)
+                assert status in (401, 403), (path, fields, status, said)
+                assert status == 403 or b"http.hosts" in said, (path, said)
+        assert a.total("tandem_http_misnamed_requests_total") == before + 4 * len(asks)
+        for path in ("/health", "/ready"):  # a balancer may call it what it likes
+            assert ask("GET", path, None, Host=evil)[0] == 200
+        ours = [{"Host": f"{h}:{PORT}"} for h in ("127.0.0.1", "localhost", "tandem.rack", "proxy.example",
+                                                  socket.gethostname())]
+        ours += [{}, {"Host": "localhost", "Origin": "http://localhost:3000"}]  # a page of ours may look and ask
+        for method, path, text in asks:
+            for fields in ours:
+                if "Origin" in fields and method == "POST" and path[:3] != "/v1":
+                    continue  # but change nothing from another port
+                status, said = ask(method, path, text, **fields)
+                assert status in (200, 202, 409), (path, fields, status, said)
+        assert a.total("tandem_http_misnamed_requests_total") == before + 4 * len(asks) + 2
+    refused = subprocess.run([os.path.join(BIN, "tandemd"), "--set", "http.hosts=http://a", "--set", "port.kind=none"],
+                             capture_output=True, text=True, check=False, timeout=PATIENCE)
+    assert refused.returncode and "hosts" in refused.stderr + refused.stdout, refused
+    key = "a tenant's key"
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "keys")
+        with open(path, "w", encoding="ascii") as f:
+            f.write(f"ann {hashlib.sha256(key.encode()).hexdigest()}\n")
+        with Appliance(BIN, {**NO_PORT, "api.keys_file": path}) as a:
+            c = a.connect()  # with a key any name will do: a proxy passes its own on
+            c.putrequest("GET", "/v1/models", skip_host=True)
+            c.putheader("Host", "public.example")
+            c.putheader("authorization", "Bearer " + key)
+            c.endheaders()
+            assert c.getresponse().status == 200
+            c.close()
+
+
 def planted_causes_are_named():
     """One slow tile, a ring too small, a fallback storm: show status says so, and how soon."""
     def said(a, words, seconds=PATIENCE):

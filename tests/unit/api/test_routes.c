@@ -209,6 +209,16 @@ static void keys_open_what_needs_them(void **state) {
     rig_settle(&r);
     assert_int_equal(e->x.head.status, 401); /* no key configured: trusted peers only */
     assert_string_equal(rig_error_code(e), "auth");
+    assert_null(strstr(e->text, "http.hosts"));
+    e = rig_exchange_fresh(&r, 0);
+    e->x.method = TDM_METHOD_GET;
+    e->x.is_trusted_peer = 0;
+    e->x.is_misnamed = 1;
+    strcpy(e->x.path, "/v1/models");
+    rig_push(&r, e);
+    rig_settle(&r);
+    assert_int_equal(e->x.head.status, 401); /* and what to do */
+    assert_non_null(strstr(e->text, "http.hosts"));
     tdm_error_t err = {0};
     static const char keys[] =
         "t 8254c329a92850f6d539dd376f4816ee2764517da5e0235514af433164480d7a\n";

@@ -319,6 +319,16 @@ static void who_may_not_look_over_tcp_hears_401(void **state) {
     assert_int_equal(answer(&ask), 200);
     ask.is_trusted = 0;
     assert_int_equal(answer(&ask), 401);
+    assert_false(says("http.hosts"));
+    ask.is_misnamed = 1; /* a browser here, and somebody else's page in it */
+    static const char *const path[] = {"/api/v1/changes", "/api/v1/session", "/api/v1/audit",
+                                       "/reload"};
+    for (size_t i = 0; i < TDM_COUNT_OF(path); i++) {
+        ask.path = path[i];
+        assert_int_equal(answer(&ask), 401);
+        assert_true(says("http.hosts") && !says(console.csrf));
+    }
+    ask.is_misnamed = 0;
     ask.authorization = "Bearer secret";
     assert_int_equal(answer(&ask), 200);
     ask.path = "/api/v1/other";

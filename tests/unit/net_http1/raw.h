@@ -15,7 +15,7 @@
 
 #include <string.h>
 
-#define HOST "Host: t\r\n"
+#define HOST "Host: localhost\r\n"
 #define END  HOST "Connection: close\r\n\r\n"
 
 static inline void has(const char *text, const char *part) {

@@ -95,6 +95,11 @@ static void the_kernel_says_who_asks(void **state) {
     assert_non_null(strstr(a, want));
     a = client_ask(rig, "GET /who HTTP/1.1\r\n" END);
     assert_non_null(strstr(a, "tcp pid 0 uid 0 trusted 1"));
+    a = client_ask(rig, "GET /who HTTP/1.1\r\nConnection: close\r\nHost: evil.example\r\n\r\n");
+    assert_non_null(strstr(a, "tcp pid 0 uid 0 trusted 0"));
+    /* no browser speaks over it */
+    a = unix_ask("GET /who HTTP/1.1\r\nConnection: close\r\nHost: evil.example\r\n\r\n");
+    assert_non_null(strstr(a, want));
 }
 
 static void a_page_hears_headers_and_body(void **state) {
