@@ -22,16 +22,18 @@ _Static_assert(TDM_PORT_HEADROOM == RTE_PKTMBUF_HEADROOM, "headroom is a build o
 static const port_ops_t kind_ops[TDM_PORT_KIND_CNT] = {
     [TDM_PORT_TAP] = {"tap", ethdev_open_tap, ethdev_close, ethdev_rx, ethdev_tx, ethdev_stats,
                       ethdev_is_up_tap},
-    [TDM_PORT_PCAP] = {"pcap", ethdev_open_pcap, ethdev_close, ethdev_rx, ethdev_tx, ethdev_stats},
-    [TDM_PORT_WIRE] = {"wire", wire_open, wire_close, wire_rx, wire_tx, wire_stats},
-    [TDM_PORT_NULL] = {"null", ethdev_open_null, ethdev_close, ethdev_rx, ethdev_tx, ethdev_stats},
+    [TDM_PORT_PCAP] = {"pcap", ethdev_open_pcap, ethdev_close, ethdev_rx, ethdev_tx, ethdev_stats,
+                       NULL},
+    [TDM_PORT_WIRE] = {"wire", wire_open, wire_close, wire_rx, wire_tx, wire_stats, NULL},
+    [TDM_PORT_NULL] = {"null", ethdev_open_null, ethdev_close, ethdev_rx, ethdev_tx, ethdev_stats,
+                       NULL},
     [TDM_PORT_AF_PACKET] = {"af_packet", ethdev_open_af_packet, ethdev_close, ethdev_rx, ethdev_tx,
                             ethdev_stats, ethdev_is_up_netdev},
     [TDM_PORT_AF_XDP] = {"af_xdp", ethdev_open_af_xdp, ethdev_close, ethdev_rx, ethdev_tx,
                          ethdev_stats, ethdev_is_up_netdev},
     [TDM_PORT_PCI] = {"pci", ethdev_open_pci, ethdev_close, ethdev_rx, ethdev_tx, ethdev_stats,
                       ethdev_is_up_pci},
-    [TDM_PORT_CHAOS] = {"chaos", chaos_open, chaos_close, chaos_rx, chaos_tx, chaos_stats},
+    [TDM_PORT_CHAOS] = {"chaos", chaos_open, chaos_close, chaos_rx, chaos_tx, chaos_stats, NULL},
 };
 
 const char *tdm_port_kind_name(tdm_port_kind_t kind) {
