@@ -267,8 +267,28 @@ void rig_end(rig_t *r, const tdm_request_t *q, tdm_finish_t finish, uint32_t cnt
     rig_event(r, q, (tdm_event_t){.kind = TDM_EVENT_END, .finish = (uint16_t)finish, .index = cnt});
 }
 
+void rig_fail(rig_t *r, const tdm_request_t *q, tdm_reason_t reason, uint32_t cnt) {
+    rig_event(r, q,
+              (tdm_event_t){.kind = TDM_EVENT_END,
+                            .finish = TDM_FINISH_ERROR,
+                            .reason = (uint16_t)reason,
+                            .index = cnt});
+}
+
 int rig_control(rig_t *r, tdm_control_t *c) {
     return tdm_ring_pop(&r->controls, c);
+}
+
+void rig_check_controls(rig_t *r, const tdm_request_t *q, int stops, int cancels) {
+    tdm_control_t c;
+    while (rig_control(r, &c)) {
+        assert_int_equal(c.handle.slot, q->handle.slot);
+        assert_int_equal(c.handle.generation, q->handle.generation);
+        if (c.kind == TDM_CONTROL_STOP_HIT) stops--;
+        if (c.kind == TDM_CONTROL_CANCEL) cancels--;
+    }
+    assert_int_equal(stops, 0);
+    assert_int_equal(cancels, 0);
 }
 
 void rig_serve(rig_t *r, const tdm_request_t *q, const char *text, tdm_finish_t finish) {

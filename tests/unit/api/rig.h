@@ -100,14 +100,19 @@ void rig_settle(rig_t *r);
 const tdm_request_t *rig_submit(rig_t *r);
 const tdm_request_t *rig_submitted(rig_t *r);
 
-/* The scheduler's words. */
+/* The scheduler's words.  rig_end and rig_fail end after cnt tokens. */
 void rig_event(rig_t *r, const tdm_request_t *q, tdm_event_t e);
 void rig_accept(rig_t *r, const tdm_request_t *q);
 void rig_refuse(rig_t *r, const tdm_request_t *q, tdm_reason_t reason, uint32_t retry_after_ms);
 void rig_token(rig_t *r, const tdm_request_t *q, int32_t id, uint32_t index);
 void rig_tokens(rig_t *r, const tdm_request_t *q, const char *text, uint32_t first);
 void rig_end(rig_t *r, const tdm_request_t *q, tdm_finish_t finish, uint32_t cnt);
+void rig_fail(rig_t *r, const tdm_request_t *q, tdm_reason_t reason, uint32_t cnt);
 int rig_control(rig_t *r, tdm_control_t *c);
+
+/* rig_check_controls reads all words to the scheduler: so many about q, and
+   none else. */
+void rig_check_controls(rig_t *r, const tdm_request_t *q, int stops, int cancels);
 
 /* rig_serve plays a whole request: accept, the text's bytes, END. */
 void rig_serve(rig_t *r, const tdm_request_t *q, const char *text, tdm_finish_t finish);

@@ -238,11 +238,7 @@ static void an_error_after_the_head_is_an_event_and_done(void **state) {
     const tdm_request_t *q = rig_submitted(&r);
     rig_accept(&r, q);
     rig_token(&r, q, 'Y', 0);
-    rig_event(&r, q,
-              (tdm_event_t){.kind = TDM_EVENT_END,
-                            .finish = TDM_FINISH_ERROR,
-                            .reason = TDM_REFUSE_nan_logits,
-                            .index = 1});
+    rig_fail(&r, q, TDM_REFUSE_nan_logits, 1);
     rig_settle(&r);
     const char *error = strstr(e->text, "data: {\"error\"");
     assert_non_null(error);
@@ -265,11 +261,7 @@ static void an_error_before_the_body_has_its_status(void **state) {
     const tdm_request_t *q = rig_submitted(&r);
     rig_accept(&r, q);
     rig_token(&r, q, 'Y', 0);
-    rig_event(&r, q,
-              (tdm_event_t){.kind = TDM_EVENT_END,
-                            .finish = TDM_FINISH_ERROR,
-                            .reason = TDM_REFUSE_executor_failed,
-                            .index = 1});
+    rig_fail(&r, q, TDM_REFUSE_executor_failed, 1);
     rig_settle(&r);
     assert_int_equal(e->x.head.status, 503);
     assert_int_equal(e->x.head.retry_after_ms, r.config.retry_after_ms);

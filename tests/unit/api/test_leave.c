@@ -47,19 +47,6 @@ static const tdm_request_t *bring(rig_t *r, rig_exchange_t **e, moment_t moment,
     return q;
 }
 
-/* expect_controls reads the control lane: exactly these words. */
-static void expect_controls(rig_t *r, const tdm_request_t *q, int stops, int cancels) {
-    tdm_control_t c;
-    while (rig_control(r, &c)) {
-        assert_int_equal(c.handle.slot, q->handle.slot);
-        assert_int_equal(c.handle.generation, q->handle.generation);
-        if (c.kind == TDM_CONTROL_STOP_HIT) stops--;
-        if (c.kind == TDM_CONTROL_CANCEL) cancels--;
-    }
-    assert_int_equal(stops, 0);
-    assert_int_equal(cancels, 0);
-}
-
 /* Tokens that the scheduler has sent by then. */
 static const uint32_t sent_by[MOMENT_CNT] = {
     [IN_DECODE] = 3, [FULL_PIPE] = 400, [STOP_HIT] = 5, [ENDED_UNREAD] = 400, [ALL_DONE] = 3};
@@ -83,13 +70,13 @@ static void leave_at(moment_t moment, int is_stream) {
         !was_over);
     int is_live = moment > BEFORE_ARRIVAL && moment < ENDED_UNREAD;
     if (moment == QUEUED) { /* CANCEL must not overtake the submit */
-        expect_controls(&r, q, 0, 0);
+        rig_check_controls(&r, q, 0, 0);
         rig_accept(&r, q);
         rig_settle(&r);
     }
     if (is_live) {
         assert_int_equal(tdm_api_tile_open_cnt(r.tile), 1); /* the slot waits for END */
-        expect_controls(&r, q, moment == STOP_HIT, 1);
+        rig_check_controls(&r, q, moment == STOP_HIT, 1);
         rig_token(&r, q, 'z', sent_by[moment]);
         rig_end(&r, q, TDM_FINISH_CANCELLED, 9);
         rig_settle(&r);

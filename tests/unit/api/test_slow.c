@@ -5,19 +5,6 @@
 
 #include <jansson.h>
 
-/* expect_controls reads the control lane: exactly these words. */
-static void expect_controls(rig_t *r, const tdm_request_t *q, int stops, int cancels) {
-    tdm_control_t c;
-    while (rig_control(r, &c)) {
-        assert_int_equal(c.handle.slot, q->handle.slot);
-        assert_int_equal(c.handle.generation, q->handle.generation);
-        if (c.kind == TDM_CONTROL_STOP_HIT) stops--;
-        if (c.kind == TDM_CONTROL_CANCEL) cancels--;
-    }
-    assert_int_equal(stops, 0);
-    assert_int_equal(cancels, 0);
-}
-
 static void a_full_pipe_holds_one_stream_and_no_other(void **state) {
     (void)state;
     rig_t r;
@@ -121,11 +108,11 @@ static void a_stop_string_is_a_control_word_at_once(void **state) {
         rig_accept(&r, q);
         rig_tokens(&r, q, "Hi\nUser", 0);
         rig_settle(&r);
-        expect_controls(&r, q, 0, 0);
+        rig_check_controls(&r, q, 0, 0);
         assert_null(strstr(e->text, "User"));
         rig_token(&r, q, ':', 7);
         rig_settle(&r);
-        expect_controls(&r, q, 1, 0);
+        rig_check_controls(&r, q, 1, 0);
         rig_tokens(&r, q, " more", 8);
         rig_end(&r, q, TDM_FINISH_LENGTH, 13); /* the length came first; the text ended before */
         rig_settle(&r);
@@ -216,10 +203,7 @@ static void outcomes_add_up(void **state) {
     (void)rig_post(&r, COMP, "{\"prompt\":\"a\"}");
     q = rig_submitted(&r);
     rig_accept(&r, q);
-    rig_event(&r, q,
-              (tdm_event_t){.kind = TDM_EVENT_END,
-                            .finish = TDM_FINISH_ERROR,
-                            .reason = TDM_REFUSE_nan_logits});
+    rig_fail(&r, q, TDM_REFUSE_nan_logits, 0);
     rig_settle(&r);
     assert_int_equal(rig_outcomes(&r, api, TDM_LABEL_OUTCOME_stop), 1);
     assert_int_equal(rig_outcomes(&r, api, TDM_LABEL_OUTCOME_length), 1);

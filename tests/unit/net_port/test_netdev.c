@@ -9,7 +9,7 @@
 
 #include "appliance/base/clock.h"
 #include "net/link/link.h"
-#include "net/port/port.h"
+#include "tests/unit/net_port/env.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -444,17 +444,12 @@ static int world_open(void) {
     { #name, name, open, close_all, NULL }
 
 int main(int argc, char **argv) {
-    tdm_error_t err = {0};
     if (argc < 2 || tdm_port_kind_parse(argv[1], &g.kind) != TDM_OK) return 2;
     if (!world_open()) {
         fprintf(stderr, "needs root, ip, ethtool, ping and veth\n");
         return 77;
     }
-    tdm_port_env_config_t env = {.memory_mb = 3 * tdm_port_memory_mb(MBUFS, 1500), .is_no_huge = 1};
-    if (tdm_port_env_start(&env, &err) != TDM_OK) {
-        fprintf(stderr, "%s\n", err.text);
-        return 1;
-    }
+    if (env_begin(3 * MBUFS)) return 1;
     const struct CMUnitTest tests[] = {
         TEST(both_ip_versions_are_answered, open_one),
         TEST(a_frame_too_long_is_cut_and_counted, open_one),

@@ -5,7 +5,7 @@
    answers are known; both files are compared byte by byte with them. */
 
 #include "../net_link/frames.h"
-#include "net/port/port.h"
+#include "tests/unit/net_port/env.h"
 
 #include <rte_mbuf.h>
 #include <setjmp.h>
@@ -208,12 +208,7 @@ static void a_missing_capture_is_named(void **state) {
 }
 
 int main(void) {
-    tdm_port_env_config_t env = {.memory_mb = tdm_port_memory_mb(2048, 1500), .is_no_huge = 1};
-    tdm_error_t err = {0};
-    if (tdm_port_env_start(&env, &err) != TDM_OK) {
-        fprintf(stderr, "%s\n", err.text);
-        return 1;
-    }
+    if (env_begin(2048)) return 1;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_capture_is_answered_byte_for_byte),
         cmocka_unit_test(a_missing_capture_is_named),

@@ -7,7 +7,7 @@
 
 #include "appliance/base/clock.h"
 #include "net/link/link.h"
-#include "net/port/port.h"
+#include "tests/unit/net_port/env.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -248,13 +248,7 @@ int main(void) {
         fprintf(stderr, "skipped: no network namespace: %s\n", strerror(errno));
         return 77;
     }
-    tdm_port_env_config_t env = {.memory_mb = tdm_port_memory_mb(port_config.mbuf_cnt, 1500),
-                                 .is_no_huge = 1};
-    tdm_error_t err = {0};
-    if (tdm_port_env_start(&env, &err) != TDM_OK) {
-        fprintf(stderr, "%s\n", err.text);
-        return 1;
-    }
+    if (env_begin(port_config.mbuf_cnt)) return 1;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(kernel_ping_over_ipv4_is_answered),
         cmocka_unit_test(kernel_ping_over_ipv6_is_answered),

@@ -10,6 +10,7 @@
 
 #include "appliance/base/clock.h"
 #include "appliance/base/rng.h"
+#include "tests/unit/net_port/env.h"
 
 #include <rte_mbuf.h>
 #include <setjmp.h>
@@ -200,15 +201,9 @@ static void a_seed_can_be_repeated(void **state) {
 }
 
 int main(int argc, char **argv) {
-    tdm_port_env_config_t env = {.memory_mb = tdm_port_memory_mb(4 * WORLD_MBUF_CNT, 1500),
-                                 .is_no_huge = 1};
-    tdm_error_t err = {0};
     if (argc > 1) seed_cnt = (uint32_t)strtoul(argv[1], NULL, 10);
     if (argc > 2) seed_first = (uint32_t)strtoul(argv[2], NULL, 10);
-    if (tdm_port_env_start(&env, &err) != TDM_OK) {
-        fprintf(stderr, "%s\n", err.text);
-        return 1;
-    }
+    if (env_begin(4 * WORLD_MBUF_CNT)) return 1;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_seed_can_be_repeated),
         cmocka_unit_test(every_stream_is_whole_or_ends_typed),

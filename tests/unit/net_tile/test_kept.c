@@ -7,10 +7,10 @@
 #include "world.h"
 
 #include "appliance/base/clock.h"
+#include "tests/unit/net_port/env.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -140,12 +140,7 @@ static void readers_that_leave_cost_the_api_tile_nothing(void **state) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void) {
-    tdm_error_t err = {0};
-    tdm_port_env_config_t env = {.memory_mb = tdm_port_memory_mb(4096, 1500), .is_no_huge = 1};
-    if (tdm_port_env_start(&env, &err) != TDM_OK) {
-        fprintf(stderr, "%s\n", err.text);
-        return 1;
-    }
+    if (env_begin(4096)) return 1;
     const struct CMUnitTest tests[] = {
         TEST(probes_share_an_answer_for_a_while),           TEST(only_the_plain_question_is_kept),
         TEST(an_api_tile_that_stands_still_is_noticed),     TEST(a_no_is_never_kept),

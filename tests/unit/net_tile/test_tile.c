@@ -9,11 +9,11 @@
 #include "appliance/base/clock.h"
 #include "appliance/base/rng.h"
 #include "net/tile/tile_private.h"
+#include "tests/unit/net_port/env.h"
 
 #include <rte_mbuf.h>
 #include <setjmp.h>
 #include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -502,13 +502,7 @@ static void pages_are_there_before_requests(void **state) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void) {
-    tdm_port_env_config_t env = {.memory_mb = tdm_port_memory_mb(4 * WORLD_MBUF_CNT, 1500),
-                                 .is_no_huge = 1};
-    tdm_error_t err = {0};
-    if (tdm_port_env_start(&env, &err) != TDM_OK) {
-        fprintf(stderr, "%s\n", err.text);
-        return 1;
-    }
+    if (env_begin(4 * WORLD_MBUF_CNT)) return 1;
     const struct CMUnitTest tests[] = {
         TEST(a_body_goes_out_and_comes_back),
         TEST(tokens_arrive_in_order_and_are_observed),

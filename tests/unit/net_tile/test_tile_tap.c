@@ -15,6 +15,7 @@
 #include "net/client/client.h"
 #include "net/quic/cert.h"
 #include "net/tile/tile.h"
+#include "tests/unit/net_port/env.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -290,12 +291,7 @@ int main(void) {
     signal(SIGPIPE, SIG_IGN);
     sigfillset(&all);
     pthread_sigmask(SIG_BLOCK, &all, NULL);
-    tdm_port_env_config_t env = {.memory_mb = tdm_port_memory_mb(2048, 1500), .is_no_huge = 1};
-    tdm_error_t err = {0};
-    if (tdm_port_env_start(&env, &err) != TDM_OK) {
-        fprintf(stderr, "%s\n", err.text);
-        return 1;
-    }
+    if (env_begin(2048)) return 1;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(http3_works_over_ipv4),
         cmocka_unit_test(http3_works_over_ipv6),

@@ -7,11 +7,11 @@
 #include "world.h"
 
 #include "appliance/base/clock.h"
+#include "tests/unit/net_port/env.h"
 
 #include <rte_mbuf.h>
 #include <setjmp.h>
 #include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -202,14 +202,8 @@ static void a_flood_of_fragments_keeps_the_pool_flat(void **state) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(int argc, char **argv) {
-    tdm_port_env_config_t env = {.memory_mb = tdm_port_memory_mb(4 * WORLD_MBUF_CNT, 1500),
-                                 .is_no_huge = 1};
-    tdm_error_t err = {0};
     if (argc > 1) fragment_cnt = (uint32_t)strtoul(argv[1], NULL, 10);
-    if (tdm_port_env_start(&env, &err) != TDM_OK) {
-        fprintf(stderr, "%s\n", err.text);
-        return 1;
-    }
+    if (env_begin(4 * WORLD_MBUF_CNT)) return 1;
     const struct CMUnitTest tests[] = {
         TEST(an_empty_pool_drops_counts_and_recovers),
         TEST(a_stuck_transmit_queue_is_bounded_and_recovers),
