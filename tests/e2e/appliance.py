@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 PORT = 8080
@@ -167,9 +168,53 @@ class Appliance:
             time.sleep(0.02)
 
     def executor_pid(self):
-        children = f"/proc/{self.process.pid}/task/{self.process.pid}/children"
-        with open(children, encoding="ascii") as f:
-            return int(f.read().split()[0])
+        return self.children()[0]
+
+    def page_faults(self):
+        """Minor and major faults of each thread of tandemd so far, by its name."""
+        cnt, path = {}, f"/proc/{self.process.pid}/task"
+        for task in os.listdir(path):
+            with open(f"{path}/{task}/stat", encoding="ascii") as f:
+                head, tail = f.read().rsplit(")", 1)
+            name, fields = head.split("(", 1)[1], tail.split()
+            cnt[name] = cnt.get(name, 0) + int(fields[7]) + int(fields[9])  # of proc(5)
+        return cnt
+
+
+class Crowd:
+    """with Crowd(a, 8, ask): ask(a, i, k) streams client i's k-th request; all ask until the end of it."""
+
+    def __init__(self, a, cnt, ask):
+        self.over = threading.Event()
+        self.threads = [threading.Thread(target=self.run, args=(a, i, ask)) for i in range(cnt)]
+
+    def run(self, a, i, ask):
+        k = 0
+        while not self.over.is_set():
+            c, r = ask(a, i, k)
+            r.read()
+            c.close()
+            k += 1
+
+    def __enter__(self):
+        for t in self.threads:
+            t.start()
+        return self
+
+    def __exit__(self, *_):
+        self.over.set()
+        for t in self.threads:
+            t.join()
+
+
+def run_fact(facts, needs_tun=True):
+    """usage: FILE.py BIN_DIR FACT; facts: the file's globals(), BIN among them.  The exit status."""
+    if os.geteuid() != 0 or needs_tun and not os.path.exists("/dev/net/tun"):
+        print("needs root" + " and /dev/net/tun" * needs_tun)
+        return 77
+    facts["BIN"], fact = sys.argv[1], sys.argv[2]
+    facts[fact]()
+    return 0
 
 
 def stream_ids(response):

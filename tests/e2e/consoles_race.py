@@ -25,6 +25,8 @@ PAGES = ("/metrics", "/metrics?set=compat", "/status", "/status?since=5", "/jour
 
 
 class Unix(http.client.HTTPConnection):
+    """HTTP/1.1 over the control socket."""
+
     def __init__(self, path):
         super().__init__("localhost", timeout=PATIENCE)
         self.path = path

@@ -4,7 +4,6 @@
 
 Each function below is one fact and one CTest entry, in the network namespace that the caller made."""
 import hashlib
-import http.client
 import io
 import json
 import os
@@ -17,23 +16,12 @@ import threading
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from appliance import PATIENCE, PORT, Appliance, stream_ids  # noqa: E402
+from appliance import PATIENCE, PORT, Appliance, Crowd, run_fact, stream_ids  # noqa: E402
 
 BIN = ""
 NO_PORT = {"port.kind": "none"}
 MARKER = "xyzzymarkerplugh"
 NOBODY = 65534
-
-
-class UnixConnection(http.client.HTTPConnection):
-    def __init__(self, path):
-        super().__init__("localhost", timeout=PATIENCE)
-        self.unix_path = path
-
-    def connect(self):
-        self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(PATIENCE)
-        self.sock.connect(self.unix_path)
 
 
 def audit(a):
@@ -320,36 +308,15 @@ def planted_causes_are_named():
             assert time.monotonic() < begin + seconds, text[:2000]
             time.sleep(0.2)
 
-    class Storm:
-        """n clients that ask again and again until the end of the with."""
+    def storm(a, n, words):
+        return Crowd(a, n, lambda a, i, k: a.stream(f"{i} {k} " + "storm " * words, 8 + i % 16))
 
-        def __init__(self, a, n, words):
-            self.over = threading.Event()
-            self.threads = [threading.Thread(target=self.run, args=(a, i, words)) for i in range(n)]
-
-        def run(self, a, i, words):
-            k = 0
-            while not self.over.is_set():
-                c, r = a.stream(f"{i} {k} " + "storm " * words, 8 + i % 16)
-                r.read()
-                c.close()
-                k += 1
-
-        def __enter__(self):
-            for t in self.threads:
-                t.start()
-
-        def __exit__(self, *_):
-            self.over.set()
-            for t in self.threads:
-                t.join()
-
-    with Appliance(BIN, {**NO_PORT, "sched.route": "serial"}) as a, Storm(a, 8, 60):
+    with Appliance(BIN, {**NO_PORT, "sched.route": "serial"}) as a, storm(a, 8, 60):
         told = said(a, ["warning", "hybrid iterations were not fused", "operator"])
         print("fallback storm: %.2f s: %s" % told)
     with Appliance(BIN, {**NO_PORT, "sched.ring": 16}) as a:
         # a long prompt holds the api tile, and what came meanwhile is passed on in one turn
-        with Storm(a, 100, 1), Storm(a, 2, 30000):
+        with storm(a, 100, 1), storm(a, 2, 30000):
             told = said(a, ["warning", "ring request was full"])
         print("ring too small: %.2f s: %s" % told)
     with Appliance(BIN, {**NO_PORT, "door.body_bytes": 16 << 20, "api.json_mib": 1024}) as a:
@@ -648,7 +615,4 @@ def the_flight_recorder_lives_on_hugepages():
 
 
 if __name__ == "__main__":
-    if os.geteuid() != 0:
-        sys.exit(77)
-    BIN = sys.argv[1]
-    globals()[sys.argv[2]]()
+    sys.exit(run_fact(globals(), needs_tun=False))

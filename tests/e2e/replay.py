@@ -15,7 +15,7 @@ import threading
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from appliance import PATIENCE, Appliance  # noqa: E402
+from appliance import PATIENCE, Appliance, run_fact  # noqa: E402
 
 BIN = ""
 NO_PORT = {"port.kind": "none"}
@@ -428,15 +428,5 @@ def tenfold_overload_keeps_its_word():
         assert len(a.complete("after the storm", 4)) == 4
 
 
-def main():
-    global BIN
-    if os.geteuid() != 0 or not os.path.exists("/dev/net/tun"):
-        print("needs root and /dev/net/tun")
-        return 77
-    BIN, fact = sys.argv[1], sys.argv[2]
-    globals()[fact]()
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_fact(globals()))

@@ -17,7 +17,7 @@ import threading
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from appliance import PATIENCE, PORT, Appliance, stream_ids  # noqa: E402
+from appliance import PATIENCE, PORT, Appliance, run_fact, stream_ids  # noqa: E402
 
 BIN = ""
 NO_PORT = {"port.kind": "none"}
@@ -241,17 +241,6 @@ def idle_costs_little():
         assert share < 0.05
 
 
-def thread_faults(a):
-    """Page faults of each thread of tandemd so far, by its name."""
-    cnt, path = {}, f"/proc/{a.process.pid}/task"
-    for task in os.listdir(path):
-        with open(f"{path}/{task}/stat", encoding="ascii") as f:
-            head, tail = f.read().rsplit(")", 1)
-        name, fields = head.split("(", 1)[1], tail.split()
-        cnt[name] = cnt.get(name, 0) + int(fields[7]) + int(fields[9])
-    return cnt
-
-
 def connections_fault_no_page():
     """A steady load of new connections, scrapes and bodies of all sizes asks the kernel for no page: what was freed
     is there again.  Each page given back would be an interrupt for every tile, too."""
@@ -271,9 +260,9 @@ def connections_fault_no_page():
                 for thread in crowd:
                     thread.join()
         rounds(6)
-        before = thread_faults(a)
+        before = a.page_faults()
         rounds(20)
-        after = thread_faults(a)
+        after = a.page_faults()
         came = {name: after[name] - before[name] for name in before if after[name] > before[name]}
         print(f"page faults of {20 * 8 * 4} connections: {came}")
         assert sum(came.values()) < 20 * 8 * 4 / 2, came
@@ -646,15 +635,5 @@ def other_modes_give_the_same_tokens():
                 assert want.setdefault(("drawn", *key), ids) == ids, (settings, prompt)
 
 
-def main():
-    global BIN
-    if os.geteuid() != 0 or not os.path.exists("/dev/net/tun"):
-        print("needs root and /dev/net/tun")
-        return 77
-    BIN, fact = sys.argv[1], sys.argv[2]
-    globals()[fact]()
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_fact(globals()))

@@ -14,7 +14,7 @@ import tempfile
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from appliance import PATIENCE, Appliance  # noqa: E402
+from appliance import PATIENCE, Appliance, run_fact  # noqa: E402
 from unit_file import filtered  # noqa: E402
 
 BIN = ""
@@ -211,15 +211,5 @@ def tandemctl_fits_the_units_that_start_it():
             assert calls - (allowed - {"set_mempolicy"}) == {"set_mempolicy"}  # which the filter names by itself
 
 
-def main():
-    global BIN
-    if os.geteuid() != 0:
-        print("needs root")
-        return 77
-    BIN, fact = sys.argv[1], sys.argv[2]
-    globals()[fact]()
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_fact(globals(), needs_tun=False))

@@ -42,9 +42,6 @@ def faster(text):
     return re.sub(r"(for: |interval: )(\d+)([smhd])\b", one, text)
 
 
-ALERTMANAGER = "http://127.0.0.1:9098"
-
-
 class Alertmanager:
     """Debian's, with one receiver: what it was told is in self.told, (alert, status) each."""
 

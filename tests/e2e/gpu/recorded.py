@@ -11,11 +11,10 @@ import os
 import shutil
 import sys
 import tempfile
-import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
-from appliance import Appliance  # noqa: E402
+from appliance import Appliance, Crowd  # noqa: E402
 
 ARGS = None
 SW_POWER_CAP = 4  # NVML's nvmlClocksThrottleReasonSwPowerCap
@@ -46,36 +45,14 @@ def made(reasons=0, sm_mhz=1980, watts=610):
                            f"{sm_mhz}\n" for route, p, d in ((1, 40, 0), (2, 0, 64), (3, 40, 64)))
 
 
-class Load:
-    """Clients that ask again and again until the end of the with."""
-
-    def __init__(self, a, cnt=4):
-        self.over = threading.Event()
-        self.threads = [threading.Thread(target=self.run, args=(a, i)) for i in range(cnt)]
-
-    def run(self, a, i):
-        k = 0
-        while not self.over.is_set():
-            c, r = a.stream(f"{i} {k} " + "load " * (20 + 11 * i), 40 + 9 * i, priority=i % 3)
-            r.read()
-            c.close()
-            k += 1
-
-    def __enter__(self):
-        for t in self.threads:
-            t.start()
-        return self
-
-    def __exit__(self, *_):
-        self.over.set()
-        for t in self.threads:
-            t.join()
+def load(a, cnt=4):
+    return Crowd(a, cnt, lambda a, i, k: a.stream(f"{i} {k} " + "load " * (20 + 11 * i), 40 + 9 * i, priority=i % 3))
 
 
 def a_power_cap_is_named():
     """The board is held back by its power limit: show status says so in plain words, and how soon."""
     with tempfile.TemporaryDirectory() as folder:
-        with Appliance(played_bin(folder, made()), {"port.kind": "none"}) as a, Load(a):
+        with Appliance(played_bin(folder, made()), {"port.kind": "none"}) as a, load(a):
             def line():
                 return next((x for x in a.ctl("show", "status", check=False).stdout.splitlines()
                              if x.startswith("warning") and "held down" in x), "")
@@ -113,7 +90,7 @@ def consoles_tell_a_recorded_gpu_run():
         recording = f.read()
     with tempfile.TemporaryDirectory() as folder:
         with Appliance(played_bin(folder, recording), {"port.kind": "none", "sched.prefix_cache": 0}) as a:
-            with Load(a, 8):
+            with load(a, 8):
                 a.until(lambda: a.total("tandem_hybrid_iterations_total", '"fused"') > 20, 60)
                 m = a.metrics()
                 status = a.status()

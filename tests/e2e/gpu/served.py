@@ -253,15 +253,8 @@ def memory(a):
 
 def faults(a):
     """Page faults of each polling tile so far."""
-    cnt, path = {}, f"/proc/{a.process.pid}/task"
-    for task in os.listdir(path):
-        with open(f"{path}/{task}/stat", encoding="ascii") as f:
-            head, tail = f.read().rsplit(")", 1)
-        name, fields = head.split("(", 1)[1], tail.split()
-        if name in ("net", "api", "sched"):  # minflt and majflt of proc(5)
-            cnt[name] = cnt.get(name, 0) + int(fields[7]) + int(fields[9])
-    assert len(cnt) == 3, cnt
-    return cnt
+    cnt = a.page_faults()
+    return {name: cnt[name] for name in ("net", "api", "sched")}
 
 
 WARM_S = 35          # a silent peer's connection, with its TLS state, is kept for 30 s

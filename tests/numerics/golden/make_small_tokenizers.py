@@ -16,7 +16,6 @@
 import io
 import json
 import pathlib
-import sys
 
 import sentencepiece
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors, trainers

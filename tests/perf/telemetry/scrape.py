@@ -62,7 +62,7 @@ def main():
             used = cpu() - before - idle * (time.monotonic() - start)
             print(f"{name}: {used / args.count * 1e3:.3f} ms CPU")
             out["cpu_ms"] = used / args.count * 1e3
-        with recorded.Load(a):
+        with recorded.load(a):
             for name in ("native", "all"):
                 took, size, series = scrapes(name, 0.01)
                 print(f"{name}: {series} series, {size} bytes; under load p50 {1e3 * p(took, 0.5):.2f} "
