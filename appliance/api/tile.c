@@ -13,23 +13,6 @@
 /* Of the region for bodies' values: what a prompt of some 40,000 ids takes. */
 #define JSON_TOUCHED (UINT64_C(2) << 20)
 
-/* --- queues ----------------------------------------------------------- */
-
-void tdm_queue_push(tdm_queue_t *q, uint32_t idx) {
-    TDM_CHECK(q->cnt < q->max);
-    uint32_t at = q->head + q->cnt;
-    q->item[at < q->max ? at : at - q->max] = idx;
-    q->cnt++;
-}
-
-int tdm_queue_pop(tdm_queue_t *q, uint32_t *idx) {
-    if (q->cnt == 0) return 0;
-    *idx = q->item[q->head];
-    q->head = q->head + 1 == q->max ? 0 : q->head + 1;
-    q->cnt--;
-    return 1;
-}
-
 /* --- memory ----------------------------------------------------------- */
 
 void tdm_api_config_default(tdm_api_config_t *config) {
@@ -185,95 +168,6 @@ tdm_status_t tdm_api_tile_init(void *mem, const tdm_api_config_t *config,
     return TDM_OK;
 }
 
-/* --- slots ------------------------------------------------------------ */
-
-tdm_slot_t *tdm_slot_take(tdm_api_tile_t *t) {
-    uint32_t idx;
-    if (!tdm_queue_pop(&t->free_slots, &idx)) return NULL;
-    tdm_slot_t *s = &t->slot[idx];
-    tdm_handle_t handle = s->request.handle;
-    uint16_t is_ready = s->is_ready; /* a visit of its last use may still be queued */
-    memset(s, 0, sizeof *s);
-    s->request.handle = handle;
-    s->call = TDM_NONE;
-    s->cut_cnt = TDM_NONE;
-    s->is_ready = is_ready;
-    tdm_store_relaxed(&t->stats.slot_cnt, t->stats.slot_cnt + 1);
-    return s;
-}
-
-void tdm_slot_free(tdm_api_tile_t *t, tdm_slot_t *s) {
-    if (s->ids) tdm_slab_give(&t->slab, s->ids, s->id_cap);
-    s->ids = NULL;
-    s->state = TDM_SLOT_FREE;
-    s->call = TDM_NONE;
-    if (++s->request.handle.generation == 0) s->request.handle.generation = 1;
-    tdm_queue_push(&t->free_slots, s->request.handle.slot);
-    tdm_store_relaxed(&t->stats.slot_cnt, t->stats.slot_cnt - 1);
-}
-
-void tdm_slot_ready(tdm_api_tile_t *t, tdm_slot_t *s) {
-    if (s->is_ready) return;
-    s->is_ready = 1;
-    tdm_queue_push(&t->ready, s->request.handle.slot);
-}
-
-void tdm_slot_control(tdm_api_tile_t *t, tdm_slot_t *s, tdm_control_kind_t kind) {
-    uint32_t bit = 1u << kind;
-    if ((s->control_due | s->control_sent) & bit) return;
-    s->control_due |= bit;
-    if (!tdm_slot_push_controls(t, s)) tdm_slot_ready(t, s);
-}
-
-/* A control word may overtake its submit, which travels in another lane,
-   and would then be dropped as stale: words wait for the verdict. */
-int tdm_slot_push_controls(tdm_api_tile_t *t, tdm_slot_t *s) {
-    if (s->state != TDM_SLOT_RUNNING) return 1;
-    for (uint32_t kind = 0; s->control_due >> kind; kind++) {
-        if (!((s->control_due >> kind) & 1)) continue;
-        tdm_control_t word = {
-            .handle = s->request.handle, .api = t->config.api_idx, .kind = (uint16_t)kind};
-        if (!tdm_ring_push(t->wires.controls, t->config.api_idx, &word)) return 0;
-        s->control_due &= ~(1u << kind);
-        s->control_sent |= 1u << kind;
-    }
-    return 1;
-}
-
-/* --- egress ----------------------------------------------------------- */
-
-void tdm_call_send(tdm_api_tile_t *t, tdm_call_t *c, uint32_t flags) {
-    c->flags |= flags;
-    if (c->is_queued) return;
-    c->is_queued = 1;
-    tdm_queue_push(&t->egress, (uint32_t)(c - t->call));
-}
-
-/* push_egress pushes one word per call with news; a call whose door's lane
-   is full keeps its flags and its place for the next poll. */
-static uint32_t push_egress(tdm_api_tile_t *t) {
-    uint32_t work = 0;
-    for (uint32_t left = t->egress.cnt; left > 0; left--) {
-        uint32_t idx = 0;
-        (void)tdm_queue_pop(&t->egress, &idx);
-        tdm_call_t *c = &t->call[idx];
-        tdm_egress_t word = {.handle = c->exchange->handle, .flags = c->flags};
-        if (!tdm_ring_push(t->wires.door[c->door].egress, t->config.api_idx, &word)) {
-            tdm_store_relaxed(&t->stats.egress_full_cnt, t->stats.egress_full_cnt + 1);
-            tdm_queue_push(&t->egress, idx);
-            continue;
-        }
-        work++;
-        c->is_queued = 0;
-        c->flags = 0;
-        if (!(word.flags & TDM_EGRESS_END)) continue;
-        c->exchange = NULL;
-        t->open_call_cnt--;
-        tdm_store_relaxed(&t->stats.exchange_end_cnt, t->stats.exchange_end_cnt + 1);
-    }
-    return work;
-}
-
 /* --- the turn --------------------------------------------------------- */
 
 /* take_promises: a request is judged by the promises at its submit. */
@@ -298,7 +192,7 @@ uint32_t tdm_api_tile_poll(tdm_api_tile_t *t, int64_t now_ns) {
     work += tdm_poll_hangups(t);
     work += tdm_poll_arrivals(t);
     work += tdm_poll_ready(t);
-    work += push_egress(t);
+    work += tdm_poll_egress(t);
     if (t->has_progress) tdm_store_relaxed(&t->wires.vitals->progress_ns, now_ns);
     tdm_store_relaxed(&t->stats.id_slab_used, (uint64_t)t->slab.used_cnt * TDM_SLAB_CHUNK * 4);
     tdm_store_relaxed(&t->stats.json_high, t->json.high);

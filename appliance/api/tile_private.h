@@ -4,8 +4,10 @@
 
 /* What the files of the api tile share: calls, slots and their lists.
 
-     tile.c     memory, the turn of the loop, egress words, slots
-     arrive.c   an exchange: route, key, small replies, hang-ups
+     tile.c     memory, the turn of the loop
+     call.c     an exchange: its head, records, errors, outcome, egress words
+     slot.c     a slot's life, control words
+     arrive.c   arrivals: route, key, small replies; hang-ups
      request.c  a body: fields, ids, a slot, the submit
      event.c    the scheduler's words
      reply.c    tokens to bytes, as far as the pipe takes them
@@ -148,66 +150,95 @@ struct tdm_api_tile {
     char piece[TDM_REPLY_TEXT_MAX];
 };
 
-/* --- queues (tile.c) -------------------------------------------------- */
+/* --- queues ----------------------------------------------------------- */
 
-void tdm_queue_push(tdm_queue_t *q, uint32_t idx);
-int tdm_queue_pop(tdm_queue_t *q, uint32_t *idx);
+/* tdm_queue_push appends idx, in [0, max), which is not in the queue. */
+static inline void tdm_queue_push(tdm_queue_t *q, uint32_t idx) {
+    TDM_CHECK(q->cnt < q->max);
+    uint32_t at = q->head + q->cnt;
+    q->item[at < q->max ? at : at - q->max] = idx;
+    q->cnt++;
+}
 
-/* --- calls (tile.c, arrive.c) ----------------------------------------- */
+/* tdm_queue_pop takes the oldest; 0 where the queue is empty. */
+static inline int tdm_queue_pop(tdm_queue_t *q, uint32_t *idx) {
+    if (q->cnt == 0) return 0;
+    *idx = q->item[q->head];
+    q->head = q->head + 1 == q->max ? 0 : q->head + 1;
+    q->cnt--;
+    return 1;
+}
 
-/* tdm_call_send notes egress flags for the end of the poll. */
+/* --- calls (call.c) --------------------------------------------------- */
+
+/* tdm_call_send notes TDM_EGRESS_* flags for the end of the poll; the word
+   that has END among them ends the call. */
 void tdm_call_send(tdm_api_tile_t *t, tdm_call_t *c, uint32_t flags);
 
-/* tdm_call_head fills the reply head common to all answers.  status and
-   content type first, then content_sz (-1: streams). */
+/* tdm_call_head fills the reply head common to all answers: HTTP status,
+   content type (TDM_CONTENT_*), content_sz in bytes (-1: streams).  Once a
+   call; what else a head has (allow, retry_after_ms) is set after it. */
 void tdm_call_head(tdm_api_tile_t *t, tdm_call_t *c, uint16_t status, uint16_t content_type,
                    int64_t content_sz);
 
 /* tdm_call_body answers with a whole small body and ends the call. */
 void tdm_call_body(tdm_api_tile_t *t, tdm_call_t *c, uint16_t status, const tdm_writer_t *w);
 
-/* tdm_call_refuse answers with an error, before any head, and ends the
-   call.  tdm_call_count_refusal is its counter alone. */
+/* tdm_call_refuse answers with an error, before any head, counts it and
+   its outcome, and ends the call.  tdm_refusal_count is its counter alone. */
 void tdm_call_refuse(tdm_api_tile_t *t, tdm_call_t *c, tdm_refusal_t *r);
+void tdm_refusal_count(tdm_api_tile_t *t, tdm_reason_t reason);
 
-/* tdm_call_outcome counts how a POST ended, once. */
+/* tdm_call_received counts a POST as open; tdm_call_outcome counts how it
+   ended (TDM_LABEL_OUTCOME_*), once, and nothing of other calls. */
+void tdm_call_received(tdm_api_tile_t *t, tdm_call_t *c);
 void tdm_call_outcome(tdm_api_tile_t *t, tdm_call_t *c, uint32_t outcome);
 
-/* tdm_call_write writes the scratch writer as one record; the caller has
-   seen room. */
+/* tdm_call_write writes the writer's text as one record of token_cnt
+   tokens; the caller has seen room. */
 void tdm_call_write(tdm_api_tile_t *t, tdm_call_t *c, const tdm_writer_t *w, uint32_t token_cnt);
 
 /* tdm_call_has_room says whether any one record fits the pipe now. */
 int tdm_call_has_room(const tdm_call_t *c);
 
-void tdm_refusal_count(tdm_api_tile_t *t, tdm_reason_t reason);
+/* tdm_label_of_api gives the value of the api label. */
+uint32_t tdm_label_of_api(tdm_endpoint_t endpoint);
 
-/* --- slots (tile.c) --------------------------------------------------- */
+/* --- slots (slot.c) --------------------------------------------------- */
 
+/* tdm_slot_take gives an empty slot in state FREE, which the caller moves
+   on, or NULL where all are in use.  tdm_slot_free gives ids and slot back;
+   handles of before are stale from then on. */
 tdm_slot_t *tdm_slot_take(tdm_api_tile_t *t);
 void tdm_slot_free(tdm_api_tile_t *t, tdm_slot_t *s);
+
+/* tdm_slot_ready has the slot visited by tdm_poll_ready. */
 void tdm_slot_ready(tdm_api_tile_t *t, tdm_slot_t *s);
 
-/* tdm_slot_control asks for a control word, once per kind and slot. */
+/* tdm_slot_control asks for a control word, once per kind and slot;
+   tdm_slot_push_controls pushes what is due: 0 where the lane is full. */
 void tdm_slot_control(tdm_api_tile_t *t, tdm_slot_t *s, tdm_control_kind_t kind);
 int tdm_slot_push_controls(tdm_api_tile_t *t, tdm_slot_t *s);
 
-/* tdm_slot_hop records a hop of the slot's request; e is the scheduler's
+/* tdm_slot_hop (hop.c) records a hop of the slot's request; e is the scheduler's
    word that tells of it, or NULL. */
 void tdm_slot_hop(tdm_api_tile_t *t, const tdm_slot_t *s, tdm_flight_hop_kind_t kind, int64_t at_ns,
                   const tdm_event_t *e);
 
 /* --- the parts of a poll ---------------------------------------------- */
 
-uint32_t tdm_poll_arrivals(tdm_api_tile_t *t);
-uint32_t tdm_poll_hangups(tdm_api_tile_t *t);
+/* Each gives how many things it did, 0 where nothing moved.  Arrivals and
+   events keep to the config's batches, ready to a number of visits.
+   Egress pushes one word per call with news; a call whose door's lane is
+   full keeps its flags and its place for the next poll. */
 uint32_t tdm_poll_events(tdm_api_tile_t *t);
+uint32_t tdm_poll_hangups(tdm_api_tile_t *t);
+uint32_t tdm_poll_arrivals(tdm_api_tile_t *t);
 uint32_t tdm_poll_ready(tdm_api_tile_t *t);
+uint32_t tdm_poll_egress(tdm_api_tile_t *t);
 
-/* tdm_request_start handles the body of a POST endpoint. */
+/* tdm_request_start handles the body of a POST endpoint: a slot and its
+   submit, ids to print, or a refusal.  tenant: as tdm_auth_check has it. */
 void tdm_request_start(tdm_api_tile_t *t, tdm_call_t *c, int tenant);
-
-/* tdm_label_of_api gives the value of the api label. */
-uint32_t tdm_label_of_api(tdm_endpoint_t endpoint);
 
 #endif /* TDM_API_TILE_PRIVATE_H */
