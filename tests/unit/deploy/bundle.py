@@ -52,9 +52,25 @@ def a_bundle_that_others_may_write_to_is_refused(folder):
     assert start(folder, "--no-tap").returncode == 0
 
 
+def drivers_are_not_loaded_from_below_an_open_folder(folder):
+    open_to_all = os.path.join(folder, "open")
+    inside = os.path.join(open_to_all, "private", "bundle")
+    os.makedirs(inside)
+    make(inside)
+    for mode in (0o777, 0o1777):
+        os.chmod(open_to_all, mode)
+        r = start(inside)
+        assert r.returncode == 1 and f"{open_to_all} is open to everybody" in r.stderr, r
+        assert not r.stdout, r
+        assert start(inside, "--no-tap").returncode == 0
+    os.chmod(open_to_all, 0o775)
+    assert start(inside).returncode == 0
+
+
 def main():
-    for fact in (its_own_libraries_and_state, a_bundle_that_others_may_write_to_is_refused):
-        with tempfile.TemporaryDirectory() as folder:
+    for fact in (its_own_libraries_and_state, a_bundle_that_others_may_write_to_is_refused,
+                 drivers_are_not_loaded_from_below_an_open_folder):
+        with tempfile.TemporaryDirectory(dir=os.path.expanduser("~")) as folder:
             make(folder)
             fact(folder)
 
