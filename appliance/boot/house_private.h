@@ -30,6 +30,22 @@ void tdm_house_promise(tdm_house_t *h, const tdm_sched_live_t *live);
 /* tdm_house_close_tiles undoes open, after the threads stopped. */
 void tdm_house_close_tiles(tdm_house_t *h);
 
+/* --- house_net.c: certificate, ports, the net tile's configuration ----- */
+
+/* tdm_house_open_net makes the certificate where there is none, starts
+   DPDK's environment, opens port and exception port, and fills n, whose
+   memory is the caller's.  Once a process, with a port.kind; on an error
+   what is open is left to tdm_house_close_net. */
+TDM_MUST_USE tdm_status_t tdm_house_open_net(tdm_house_t *h, tdm_net_tile_config_t *n,
+                                             tdm_error_t *err);
+
+/* tdm_house_say_port logs where HTTP/3 is served. */
+void tdm_house_say_port(const tdm_house_t *h);
+
+/* tdm_house_close_net ends the net tile and what open_net opened, of it
+   what there is; after the threads stopped. */
+void tdm_house_close_net(tdm_house_t *h);
+
 /* --- house_flight.c ---------------------------------------------------- */
 
 /* tdm_house_open_flight makes the flight recorder, or says why not. */
