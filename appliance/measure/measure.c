@@ -1,16 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "appliance/measure/measure.h"
+#include "appliance/measure/measure_private.h"
 
-#include "appliance/base/rng.h"
-#include "appliance/measure/grid.h"
-#include "appliance/measure/rig.h"
 #include "scheduler/predict.h"
-#include "scheduler/table.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #define ROUNDS_EXPECTED 5u    /* for where a growing depth should start */
 #define SHALLOW_KV      1024u /* tokens of a shallow population: half of the first entry of S */
@@ -18,70 +13,11 @@
 #define SLOW_NS         0.5e9 /* of 512 tokens: with more a fine grid takes an hour */
 #define CHEAP_NS        0.1e9 /* an iteration that is timed CHEAP_CNT times a round */
 #define CHEAP_CNT       3u
-#define CHECK_ROUNDS    5u  /* samples of a shape that only checks the table */
-#define LEAST           0.1 /* of what the executor timed as attention: a remainder is no less */
-#define RAW_MAX         (TDM_GRID_STAGE_MAX * TDM_GRID_SHAPE_MAX)
-#define CLOCK_MAX       4096u /* samples: of these the median clock */
-#define CHECK_CNT       4u    /* of a stage, where a depth has to be computed */
-#define POP_CNT         8u    /* populations drawn for the check, where it does not */
-#define POP_CHECK_CNT   12u   /* shapes beside each */
-#define CHECK_MAX       TDM_MAX(CHECK_CNT *TDM_GRID_STAGE_MAX, POP_CNT *POP_CHECK_CNT)
+#define CHECK_ROUNDS    5u   /* samples of a shape that only checks the table */
 #define CHECK_SHARE     0.06 /* of the budget at most, for what is drawn */
 #define END_SHARE       0.98 /* of the budget: nothing is begun later */
+#define RAW_MAX         (TDM_GRID_STAGE_MAX * TDM_GRID_SHAPE_MAX)
 #define BENT            0.03 /* of a time: farther off a straight line, two more shapes are due */
-
-/* All samples of one shape. */
-typedef struct raw {
-    tdm_grid_shape_t shape;
-    double total[TDM_MEASURE_ROUND_MAX];
-    double attention[TDM_MEASURE_ROUND_MAX];
-    double depth_sum, kv_sum;
-    uint32_t cnt;
-} raw_t;
-
-/* A shape that the table is not made from. */
-typedef struct check {
-    tdm_load_t load;
-    tdm_profile_miss_t is; /* but for what the table tells */
-    tdm_profile_way_t way;
-} check_t;
-
-/* What was measured goes so far. */
-typedef struct reach {
-    uint32_t depth, batch, kv, pop_depth;
-} reach_t;
-
-typedef struct measure {
-    const tdm_measure_ask_t *ask;
-    tdm_rig_t rig;
-    tdm_grid_stage_t stage;
-    uint32_t stage_cnt;
-    int is_slow;
-    uint32_t pop_depth; /* of the population that stands */
-    uint32_t pop_cnt;
-    raw_t *raw; /* [raw_cnt] */
-    uint32_t raw_cnt;
-    uint32_t coarse_cnt; /* points of all stages before any is added */
-    reach_t reach;
-    check_t check[CHECK_MAX];
-    uint32_t check_cnt;
-    tdm_rng_t rng;               /* of what is drawn, the same in every run */
-    double clock_khz[CLOCK_MAX]; /* of the latest samples that told it */
-    uint32_t clock_cnt;
-    tdm_profile_table_t table;
-} measure_t;
-
-static int ascending(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-/* median sorts. */
-static double median(double *v, uint32_t cnt) {
-    if (cnt == 0) return 0.0;
-    qsort(v, cnt, sizeof *v, ascending);
-    return cnt % 2u ? v[cnt / 2u] : (v[cnt / 2u - 1u] + v[cnt / 2u]) / 2.0;
-}
 
 static void tell(const measure_t *m) {
     const tdm_measure_ask_t *a = m->ask;
@@ -180,7 +116,7 @@ static tdm_status_t look(measure_t *m, const tdm_grid_shape_t *shape, tdm_profil
                          .batch = shape->batch,
                          .kv = (uint32_t)kv,
                          .variant = shape->variant,
-                         .ns = median(r.total, r.cnt)},
+                         .ns = tdm_measure_median(r.total, r.cnt)},
                   .way = way};
     return TDM_OK;
 }
@@ -283,8 +219,9 @@ static void refine(measure_t *m, raw_t *raw) {
     for (uint32_t i = 0; i < cnt && !m->is_slow; i++) {
         uint32_t at = next_on(raw, cnt, i), end = at < cnt ? next_on(raw, cnt, at) : cnt;
         if (end == cnt) continue;
-        double from = median(raw[i].total, raw[i].cnt), to = median(raw[end].total, raw[end].cnt);
-        double mid = median(raw[at].total, raw[at].cnt);
+        double from = tdm_measure_median(raw[i].total, raw[i].cnt),
+               to = tdm_measure_median(raw[end].total, raw[end].cnt);
+        double mid = tdm_measure_median(raw[at].total, raw[at].cnt);
         double part = (double)(raw[at].shape.chunk - raw[i].shape.chunk) /
                       (double)(raw[end].shape.chunk - raw[i].shape.chunk);
         if (fabs(from + (to - from) * part - mid) <= BENT * mid) continue;
@@ -318,134 +255,6 @@ static tdm_status_t run_stage(measure_t *m, int64_t until_ns, tdm_error_t *err) 
     return st == TDM_OK ? look_beside(m, err) : st;
 }
 
-/* --- samples to points ------------------------------------------------------- */
-
-static double spread_of(raw_t *r) {
-    double mid = median(r->total, r->cnt);
-    return mid > 0.0 ? fmax(1.0, r->total[r->cnt - 1u] / mid) : 1.0;
-}
-
-static tdm_profile_point_t *next(tdm_profile_set_t *set) {
-    tdm_profile_point_t *p = &set->point[set->point_cnt++];
-    *p = (tdm_profile_point_t){.spread = 1.0f};
-    return p;
-}
-
-static int is_lin(const tdm_grid_shape_t *s) {
-    return s->batch == 0 && s->depth == 0;
-}
-
-static void put_lin(measure_t *m, tdm_profile_set_t *set) {
-    for (uint32_t i = 0; i < m->raw_cnt; i++) {
-        raw_t *r = &m->raw[i];
-        if (!is_lin(&r->shape) || r->cnt == 0) continue;
-        double rest[TDM_MEASURE_ROUND_MAX];
-        for (uint32_t k = 0; k < r->cnt; k++) rest[k] = r->total[k] - r->attention[k];
-        tdm_profile_point_t *p = next(set);
-        p->kind = TDM_PROFILE_LIN;
-        p->chunk = r->shape.chunk;
-        p->cnt = r->cnt;
-        p->ns = (float)fmax(median(rest, r->cnt) - set->fixed_ns, 0.0);
-        p->spread = (float)spread_of(r);
-    }
-}
-
-/* slope gives the guess of what grows with depth and KV. */
-static double slope(const measure_t *m, const tdm_grid_shape_t *s, double depth, double kv) {
-    const tdm_profile_row_t *row = &m->ask->guess->row[TDM_ROUTE_FUSED];
-    double c = s->chunk;
-    return row->pair_ns * (c * depth + c * (c + 1.0) / 2.0) + row->kv_ns * kv;
-}
-
-/* carry brings a time from where it was taken to the entry it stands for. */
-static double carry(const measure_t *m, const raw_t *r, double ns) {
-    double depth = r->depth_sum / r->cnt, kv = r->kv_sum / r->cnt;
-    double at = slope(m, &r->shape, depth, kv);
-    double want = slope(m, &r->shape, r->shape.chunk ? r->shape.depth : depth,
-                        r->shape.kv ? r->shape.kv : kv);
-    if (!(at > 0.0)) return ns;
-    return ns * fmin(fmax(want / at, 0.5), 2.0);
-}
-
-static int is_on_axis(const measure_t *m, uint32_t chunk) {
-    for (uint32_t i = 0; i < TDM_PROFILE_CHUNK_CNT; i++)
-        if (m->table.chunk_at[i] == (float)chunk) return 1;
-    return 0;
-}
-
-/* point_cnt gives how many points a shape becomes. */
-static uint32_t point_cnt(const measure_t *m, const tdm_grid_shape_t *shape) {
-    return (uint32_t)is_lin(shape) + (uint32_t)is_on_axis(m, shape->chunk);
-}
-
-static void put_attention(measure_t *m, tdm_profile_set_t *set) {
-    for (uint32_t i = 0; i < m->raw_cnt; i++) {
-        raw_t *r = &m->raw[i];
-        if (r->cnt == 0 || !is_on_axis(m, r->shape.chunk)) continue;
-        tdm_load_t load = {.prefill_cnt = r->shape.chunk, .decode_cnt = r->shape.batch};
-        double rest = median(r->total, r->cnt) - tdm_table_ns(&m->table, 0, &load) +
-                      tdm_table_attention_ns(&m->table, 0, &load);
-        rest = fmax(rest, LEAST * median(r->attention, r->cnt));
-        tdm_profile_point_t *p = next(set);
-        p->kind = TDM_PROFILE_FUSED + r->shape.variant;
-        p->chunk = r->shape.chunk;
-        p->depth = r->shape.depth;
-        p->batch = r->shape.batch;
-        p->kv = r->shape.kv;
-        p->cnt = r->cnt;
-        p->ns = (float)carry(m, r, fmax(rest, 0.0));
-        p->spread = (float)spread_of(r);
-    }
-}
-
-static double error_of(const tdm_profile_miss_t *miss) {
-    return fabs(miss->told_ns / miss->ns - 1.0);
-}
-
-static int worst_first(const void *a, const void *b) {
-    double x = error_of(&((const check_t *)a)->is), y = error_of(&((const check_t *)b)->is);
-    return (x < y) - (x > y);
-}
-
-/* verdict tells how far the shapes of a way are off; of all with WAY_CNT. */
-static tdm_profile_check_t verdict(const measure_t *m, uint32_t way) {
-    double error[CHECK_MAX];
-    uint32_t cnt = 0;
-    for (uint32_t i = 0; i < m->check_cnt; i++)
-        if (way == TDM_PROFILE_WAY_CNT || m->check[i].way == way)
-            error[cnt++] = error_of(&m->check[i].is);
-    tdm_profile_check_t out = {.shape_cnt = cnt, .p50_error = (float)median(error, cnt)};
-    if (cnt == 0) return out;
-    out.p95_error = (float)error[(uint32_t)ceil(0.95 * cnt - 1e-9) - 1u];
-    out.worst_error = (float)error[cnt - 1u];
-    return out;
-}
-
-static void judge(measure_t *m, tdm_profile_set_t *set) {
-    for (uint32_t i = 0; i < m->check_cnt; i++) {
-        check_t *c = &m->check[i];
-        c->is.told_ns = tdm_table_ns(&m->table, c->is.variant, &c->load);
-    }
-    set->check = verdict(m, TDM_PROFILE_WAY_CNT);
-    for (uint32_t w = 0; w < TDM_PROFILE_WAY_CNT; w++) set->way[w] = verdict(m, w);
-    qsort(m->check, m->check_cnt, sizeof *m->check, worst_first);
-    set->miss_cnt = TDM_MIN(m->check_cnt, TDM_PROFILE_MISS_MAX);
-    for (uint32_t i = 0; i < set->miss_cnt; i++) set->miss[i] = m->check[i].is;
-}
-
-static tdm_status_t points(measure_t *m, tdm_profile_set_t *set, tdm_error_t *err) {
-    set->point = calloc((size_t)m->raw_cnt * 2u, sizeof *set->point);
-    if (!set->point) return tdm_error_set(err, TDM_ERR_NOMEM, "measure: no memory");
-    put_lin(m, set);
-    tdm_status_t st = tdm_profile_build(set, m->ask->guess, &m->table, err);
-    if (st == TDM_OK) put_attention(m, set);
-    if (st == TDM_OK) st = tdm_profile_build(set, m->ask->guess, &m->table, err);
-    if (st == TDM_OK) judge(m, set);
-    set->clock_khz = (uint32_t)median(m->clock_khz, TDM_MIN(m->clock_cnt, CLOCK_MAX));
-    if (st != TDM_OK) tdm_profile_set_free(set);
-    return st;
-}
-
 /* --- the run ----------------------------------------------------------------- */
 
 /* find_pace runs a long slice three times: it warms caches and pages, and
@@ -475,12 +284,12 @@ static tdm_status_t all_stages(measure_t *m, double *fixed_ns, tdm_error_t *err)
     for (uint32_t i = 0; i < TDM_MEASURE_ROUND_MAX && st == TDM_OK; i++)
         st = tdm_rig_idle(&m->rig, &idle[i], err);
     if (st != TDM_OK) return st;
-    *fixed_ns = fmax(median(idle, TDM_MEASURE_ROUND_MAX), 0.0);
+    *fixed_ns = fmax(tdm_measure_median(idle, TDM_MEASURE_ROUND_MAX), 0.0);
     st = find_pace(m, err);
     while (tdm_grid_stage(&m->ask->limits, m->is_slow, m->stage_cnt, &m->stage)) {
         m->stage_cnt++;
         for (uint32_t i = 0; i < m->stage.shape_cnt; i++)
-            m->coarse_cnt += point_cnt(m, &m->stage.shape[i]);
+            m->coarse_cnt += tdm_measure_point_cnt(m, &m->stage.shape[i]);
     }
     for (uint32_t k = 0; k < m->stage_cnt && st == TDM_OK; k++) {
         (void)tdm_grid_stage(&m->ask->limits, m->is_slow, k, &m->stage);
@@ -511,7 +320,7 @@ tdm_status_t tdm_measure_run(const tdm_measure_ask_t *ask, tdm_profile_set_t *se
         set->split_max = 1;
         set->stair_from = ask->stair_from;
         st = all_stages(m, &set->fixed_ns, err);
-        if (st == TDM_OK) st = points(m, set, err);
+        if (st == TDM_OK) st = tdm_measure_points(m, set, err);
     } else {
         (void)tdm_error_set(err, st, "measure: no memory");
     }
