@@ -2,6 +2,7 @@
 #include "appliance/ctl/bench_file.h"
 
 #include "appliance/base/attr.h"
+#include "appliance/ctl/bench_private.h"
 #include "appliance/ctl/bench_report.h"
 
 #include <errno.h>
@@ -12,11 +13,6 @@
 static const char *text(const json_t *j, const char *key) {
     const char *s = json_string_value(json_object_get(j, key));
     return s ? s : "";
-}
-
-static double number(const json_t *j, const char *a, const char *b) {
-    j = json_object_get(j, a);
-    return json_number_value(b ? json_object_get(j, b) : j);
 }
 
 /* is_bench: cells are objects, and their order is of words. */
@@ -82,7 +78,7 @@ static size_t find(const json_t *cells, const char *path, const char *policy, do
     for (; i < cnt; i++) {
         const json_t *c = json_array_get(cells, i);
         if (strcmp(text(c, "path"), path) == 0 && strcmp(text(c, "policy"), policy) == 0 &&
-            is_same_rate(number(c, "rate", NULL), rate))
+            is_same_rate(bench_number(c, "rate", NULL, NULL), rate))
             break;
     }
     return i;
@@ -102,7 +98,8 @@ void tdm_bench_add(json_t *all, json_t *cell) {
     json_t *cells = json_object_get(all, "cells"), *order = json_object_get(all, "order");
     char name[64];
     (void)snprintf(name, sizeof name, "%.15s/%.23s", text(cell, "path"), text(cell, "policy"));
-    size_t i = find(cells, text(cell, "path"), text(cell, "policy"), number(cell, "rate", NULL));
+    size_t i = find(cells, text(cell, "path"), text(cell, "policy"),
+                    bench_number(cell, "rate", NULL, NULL));
     if (i < json_array_size(cells))
         (void)json_array_set_new(cells, i, cell);
     else
@@ -145,7 +142,8 @@ tdm_status_t tdm_bench_merge(json_t *into, json_t *from, const char *keep, uint3
     for (size_t i = 0; st == TDM_OK && i < json_array_size(cells); i++) {
         json_t *c = json_array_get(cells, i);
         if (is_simulated(c) || (!is_same && !is_named(keep, c)) ||
-            tdm_bench_has(into, text(c, "path"), text(c, "policy"), number(c, "rate", NULL)))
+            tdm_bench_has(into, text(c, "path"), text(c, "policy"),
+                          bench_number(c, "rate", NULL, NULL)))
             continue;
         tdm_bench_add(into, json_incref(c));
         ++*came;
@@ -158,46 +156,53 @@ tdm_status_t tdm_bench_merge(json_t *into, json_t *from, const char *keep, uint3
 /* missed names the part of the promise that a planner's point broke; the queue
    can grow in a plan of windows alone (plan.h). */
 static const char *missed(const json_t *plan, const json_t *p) {
-    double first = number(p, "waiting_first", NULL), last = number(p, "waiting_last", NULL);
-    if (number(p, "over_share", NULL) > number(plan, "epsilon", NULL)) return "gaps";
-    if (number(p, "ttft_ms", "p90") > number(plan, "ttft_ms", NULL)) return "ttft";
+    double first = bench_number(p, "waiting_first", NULL, NULL),
+           last = bench_number(p, "waiting_last", NULL, NULL);
+    if (bench_number(p, "over_share", NULL, NULL) > bench_number(plan, "epsilon", NULL, NULL))
+        return "gaps";
+    if (bench_number(p, "ttft_ms", "p90", NULL) > bench_number(plan, "ttft_ms", NULL, NULL))
+        return "ttft";
     return last > TDM_MAX(first + 1.0, 1.1 * first) ? "queue" : "";
 }
 
 static json_t *simulated(const json_t *plan, const json_t *curve, const json_t *p) {
     const char *why = missed(plan, p), *policy = text(curve, "policy"), *key;
-    double fused = number(p, "fused_share", NULL);
+    double fused = bench_number(p, "fused_share", NULL, NULL);
     json_t *fallbacks = json_object(), *lost = json_object(), *v;
     json_object_foreach(json_object_get(p, "fallbacks"), key, v) {
-        (void)json_object_set_new(fallbacks, key, json_real(number(v, "iterations", NULL)));
-        (void)json_object_set_new(lost, key, json_real(number(v, "lost_share", NULL)));
+        (void)json_object_set_new(fallbacks, key,
+                                  json_real(bench_number(v, "iterations", NULL, NULL)));
+        (void)json_object_set_new(lost, key, json_real(bench_number(v, "lost_share", NULL, NULL)));
     }
     return json_pack(
         "{s:s, s:s, s:f, s:b, s:s, s:{s:s, s:b}, s:{s:f, s:O, s:O, s:O, s:f, s:f}, s:f, s:f, s:f, "
         "s:{s:f, s:f}, s:o, s:o, s:n}",
         "path", text(curve, "route"), "policy", policy[0] ? policy : "quantile", "rate",
-        number(p, "rate", NULL), "kept", why[0] == 0, "missed", why, "simulated", "profile",
-        text(plan, "profile"), "is_model", json_is_true(json_object_get(plan, "is_model")),
-        "replay", "share_over", number(p, "over_share", NULL), "tbt_ms",
-        json_object_get(p, "gap_ms"), "ttft_ms", json_object_get(p, "ttft_ms"), "e2e_ms",
-        json_object_get(p, "e2e_ms"), "ttft_target_ms", number(plan, "ttft_ms", NULL),
-        "gap_target_ms", number(plan, "gap_ms", NULL), "attention_share",
-        number(p, "attention_share", NULL), "serial_share", number(p, "serial_share", NULL),
-        "attention_speedup", number(p, "attention_speedup", NULL), "hybrid", "fused", fused,
-        "fallback", 1.0 - fused, "fallbacks", fallbacks, "lost", lost, "power");
+        bench_number(p, "rate", NULL, NULL), "kept", why[0] == 0, "missed", why, "simulated",
+        "profile", text(plan, "profile"), "is_model",
+        json_is_true(json_object_get(plan, "is_model")), "replay", "share_over",
+        bench_number(p, "over_share", NULL, NULL), "tbt_ms", json_object_get(p, "gap_ms"),
+        "ttft_ms", json_object_get(p, "ttft_ms"), "e2e_ms", json_object_get(p, "e2e_ms"),
+        "ttft_target_ms", bench_number(plan, "ttft_ms", NULL, NULL), "gap_target_ms",
+        bench_number(plan, "gap_ms", NULL, NULL), "attention_share",
+        bench_number(p, "attention_share", NULL, NULL), "serial_share",
+        bench_number(p, "serial_share", NULL, NULL), "attention_speedup",
+        bench_number(p, "attention_speedup", NULL, NULL), "hybrid", "fused", fused, "fallback",
+        1.0 - fused, "fallbacks", fallbacks, "lost", lost, "power");
 }
 
 void tdm_bench_simulate(json_t *all, const json_t *plan) {
     const json_t *curves = json_object_get(plan, "curves"), *cells = json_object_get(all, "cells");
     for (size_t i = 0; i < json_array_size(curves); i++) {
         const json_t *c = json_array_get(curves, i), *points = json_object_get(c, "points");
-        if (number(c, "appliances", NULL) != 1.0 || number(c, "prefill_appliances", NULL) != 0.0)
+        if (bench_number(c, "appliances", NULL, NULL) != 1.0 ||
+            bench_number(c, "prefill_appliances", NULL, NULL) != 0.0)
             continue;
         for (size_t k = 0; k < json_array_size(points); k++) {
             json_t *cell = simulated(plan, c, json_array_get(points, k));
             if (!cell) continue; /* no point of a plan */
-            size_t at =
-                find(cells, text(cell, "path"), text(cell, "policy"), number(cell, "rate", NULL));
+            size_t at = find(cells, text(cell, "path"), text(cell, "policy"),
+                             bench_number(cell, "rate", NULL, NULL));
             if (at == json_array_size(cells))
                 tdm_bench_add(all, cell);
             else
@@ -221,7 +226,8 @@ static size_t place(const json_t *order, const json_t *cell) {
 
 static int is_before(const json_t *order, const json_t *a, const json_t *b) {
     size_t x = place(order, a), y = place(order, b);
-    return x != y ? x < y : number(a, "rate", NULL) < number(b, "rate", NULL);
+    return x != y ? x < y
+                  : bench_number(a, "rate", NULL, NULL) < bench_number(b, "rate", NULL, NULL);
 }
 
 /* sort puts the cells in the order of their ways to serve, rates rising; by

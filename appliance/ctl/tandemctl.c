@@ -134,6 +134,7 @@ static const tdm_ctl_command_t command[] = {
      "bench serve       promises kept over load: --out BASE --rates R,R.. --cells PATH/POLICY,..\n"
      "                    --window S --planned FILE, and replay's own; goes on with BASE.json\n"
      "                    --only PATH/POLICY[@RATE],.. --seconds N --first S\n"
+     "                    --note KEY=VALUE: said of each window\n"
      "  bench merge       several sittings in one: --out BASE --keep CELL,.. FILE.. --plan FILE"},
     {"profile", profile, "",
      "profile           time the backend: --out BASE, with --config FILE --set K=V\n"
