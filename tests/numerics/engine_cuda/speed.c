@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How long iterations take through the backend's door, weights drawn on the
    device: 128 sequences are prefilled with 1,024 tokens by 2,048 an
-   iteration, then decode alone by 1, 32 and 128; prefills of 2,048 tokens
-   after 45 ms of rest, and without; prefill beside decodes.  All is done in
+   iteration, then decode alone by 1, 32, 64 and 128; 17 behind 16,384 tokens,
+   whose keys are whatever lies there; prefills of 2,048 tokens after 45 ms of
+   rest, and without; prefill beside decodes.  All is done in
    each way that is asked for, one after the other on one device; a way is
    "shipped", or settings with commas between: ahead=off, deterministic=1,
    graphs=all, resident=1.
@@ -39,6 +40,7 @@
 #define SEQS    128u
 #define CONTEXT 1024u
 #define ROOM    1408u /* positions of a sequence */
+#define DEEP    16384u
 #define CHUNK   2048u
 #define RUN     100u
 #define SAMPLES 4096u
@@ -209,9 +211,14 @@ static void run(speed_t *s) {
     memset(s->plan, 0, offsetof(tdm_plan_t, close));
 }
 
+#define OWN_PAGES (ROOM / TDM_KV_PAGE_TOKENS)
+#define PAGES     ((SEQS + 2) * OWN_PAGES)
+
+/* open_slot: what is filled beyond a slot's own pages lies in everybody's. */
 static void open_slot(speed_t *s, uint32_t slot, uint32_t prompt_cnt, uint32_t filled_cnt) {
     tdm_plan_t *p = s->plan;
-    uint32_t pages = ROOM / TDM_KV_PAGE_TOKENS;
+    uint32_t others = filled_cnt > ROOM ? filled_cnt / TDM_KV_PAGE_TOKENS : 0;
+    uint32_t pages = others + OWN_PAGES;
     s->pos[slot] = filled_cnt;
     p->open[p->open_cnt++] =
         (tdm_plan_open_t){.slot = slot,
@@ -220,7 +227,8 @@ static void open_slot(speed_t *s, uint32_t slot, uint32_t prompt_cnt, uint32_t f
                           .sampling = {.top_p = 1.0f, .repetition_penalty = 1.0f}};
     p->grant[p->grant_cnt++] =
         (tdm_plan_grant_t){.slot = slot, .page_off = p->page_cnt, .page_cnt = pages};
-    for (uint32_t i = 0; i < pages; i++) p->page[p->page_cnt++] = i * (SEQS + 2) + slot;
+    for (uint32_t i = 0; i < others; i++) p->page[p->page_cnt++] = (slot * DEEP + i) % PAGES;
+    for (uint32_t i = 0; i < OWN_PAGES; i++) p->page[p->page_cnt++] = i * (SEQS + 2) + slot;
 }
 
 /* reopen begins a slot's prompt anew, one that does not end. */
@@ -261,16 +269,16 @@ static void prefill_all(speed_t *s, tdm_rng_t *rng) {
     }
 }
 
-/* rewind_all lets the first slots begin anew behind their 1,024 tokens, whose
-   pages they keep; what follows is a run. */
-static void rewind_all(speed_t *s, uint32_t batch, tdm_rng_t *rng) {
+/* rewind_all lets the first slots begin anew behind `depth` tokens, of 1,024
+   the pages that they had; what follows is a run. */
+static void rewind_all(speed_t *s, uint32_t batch, uint32_t depth, tdm_rng_t *rng) {
     drain(s);
     count(s, 0);
     for (uint32_t i = 0; i < batch; i += TDM_PLAN_SLICE_MAX) {
         s->plan->route = TDM_ROUTE_PREFILL_ONLY;
         for (uint32_t k = i; k < i + TDM_PLAN_SLICE_MAX && k < batch; k++) {
             s->plan->close[s->plan->close_cnt++] = k;
-            open_slot(s, k, CONTEXT + 1, CONTEXT);
+            open_slot(s, k, depth + 1, depth);
             add_slice(s, k, 1, 1, rng);
         }
         run(s);
@@ -301,12 +309,13 @@ static void tell_idle(speed_t *s) {
     printf(", finish p50 %.1f p99 %.1f us\n", rank(s, v, 0.5), rank(s, v, 0.99));
 }
 
-static void decode(speed_t *s, uint32_t batch, uint32_t iterations, tdm_rng_t *rng) {
+static void decode(speed_t *s, uint32_t batch, uint32_t depth, uint32_t iterations,
+                   tdm_rng_t *rng) {
     const tdm_backend_info_t *info = tdm_backend_info(s->b);
     double wall_us = 0.0;
     forget(s);
     for (uint32_t n = 0; n < iterations; n += RUN) {
-        rewind_all(s, batch, rng);
+        rewind_all(s, batch, depth, rng);
         int64_t start_ns = tdm_clock_now_ns();
         for (uint32_t i = 0; i < RUN; i++) {
             s->plan->route = TDM_ROUTE_DECODE_ONLY;
@@ -349,7 +358,7 @@ static void prefill(speed_t *s, uint32_t rounds, unsigned rest_us, tdm_rng_t *rn
 
 /* hybrids is one run: chunk tokens of two prompts in turn beside decodes. */
 static void hybrids(speed_t *s, uint32_t chunk, uint32_t batch, tdm_rng_t *rng) {
-    rewind_all(s, batch, rng);
+    rewind_all(s, batch, CONTEXT, rng);
     for (uint32_t n = 0; n < RUN / 2; n++) {
         uint32_t slot = SEQS + n % 2; /* the other one's may be under way */
         reopen(s, slot);
@@ -403,11 +412,11 @@ static int read_way(const char *way, tdm_backend_config_t *config) {
 static int start(speed_t *s, const char *name, const char *way) {
     static tdm_weights_t w;
     tdm_error_t err = {0};
-    tdm_backend_config_t config = {.kv_page_cnt = (SEQS + 2) * (ROOM / TDM_KV_PAGE_TOKENS),
+    tdm_backend_config_t config = {.kv_page_cnt = PAGES,
                                    .kv_dtype = TDM_KV_BF16,
                                    .seq_max = SEQS + 2,
                                    .token_max = CHUNK,
-                                   .context_max = ROOM,
+                                   .context_max = DEEP + ROOM,
                                    .dummy_seed = TDM_DUMMY_SEED,
                                    .is_ahead = 1};
     memset(s, 0, sizeof *s);
@@ -440,14 +449,16 @@ static int measure(const char *name, const char *way) {
     printf("%s, %s\n", name, way);
     prefill_all(&s, &rng);
     printf("  2 x 1,024 tokens with heads, steady: %.1f us\n", median(&s));
-    decode(&s, 1, 10 * RUN, &rng);
-    decode(&s, 32, 10 * RUN, &rng);
-    decode(&s, SEQS, 5 * RUN, &rng);
+    decode(&s, 1, CONTEXT, 10 * RUN, &rng);
+    decode(&s, 32, CONTEXT, 10 * RUN, &rng);
+    decode(&s, SEQS / 2, CONTEXT, 3 * RUN, &rng);
+    decode(&s, SEQS, CONTEXT, 5 * RUN, &rng);
+    decode(&s, 17, DEEP, RUN, &rng);
     prefill(&s, 9, 45000, &rng);
     prefill(&s, 20, 0, &rng);
     hybrid(&s, CHUNK / 8, 32, 2, &rng);
     hybrid(&s, CHUNK / 2, SEQS, 2, &rng);
-    decode(&s, 1, RUN, &rng);
+    decode(&s, 1, CONTEXT, RUN, &rng);
     end(&s);
     return 0;
 }
@@ -467,7 +478,7 @@ int part_profile(const char *name, uint32_t batch) {
     tdm_rng_t rng = {7};
     if (!start(&s, name, "ahead=off") || batch == 0 || batch > SEQS) return 2;
     prefill_all(&s, &rng);
-    rewind_all(&s, batch, &rng);
+    rewind_all(&s, batch, CONTEXT, &rng);
     for (uint32_t n = 0; n < 4; n++) {
         if (n == 3) bench_cuda((int)cudaProfilerStart(), "the profiler");
         s.plan->route = TDM_ROUTE_DECODE_ONLY;
