@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What measured windows come to beside the simulator on the measured profile:
-bench files with both, a page of Markdown, and lines of the ledger."""
-import glob
+"""What measured windows come to beside the simulator on the measured profile: a
+page of Markdown, and lines of the ledger.
+
+Engines have letters, the earliest A.  What an entry comes to is of its newest
+engine alone; windows of an earlier one stand in its table as such."""
 import json
 import os
-import sys
+import tempfile
 
 import sitting
 
@@ -75,13 +77,18 @@ def point_of(plan, cell, rate):
     return None
 
 
+def windows_of(args, plan_file, entry, profile, policies, *words):
+    """The simulator's word on windows, by a profile."""
+    return sitting.windows(os.path.join(args.folder, "bin"), os.path.join(args.folder, "traces"), profile, entry,
+                           plan_file["kv_pages"], plan_file["window_s"], policies, *plan_file["words"], *words)
+
+
 def simulated(args, plan_file, name, bench, profile):
     """The simulator's word, by a profile, on every window of an entry and on what was measured beside them."""
     entry = plan_file["entries"][name]
     cells = set(entry["cells"]) | {f"{c['path']}/{c['policy']}" for c in bench["cells"]}
     policies = list(dict.fromkeys(c.split("/")[1] for c in [*entry["cells"], *sorted(cells)]))
-    found = sitting.windows(args.bin, args.traces, profile, entry, plan_file["kv_pages"], plan_file["window_s"],
-                            policies, *plan_file.get("words", []))
+    found = windows_of(args, plan_file, entry, profile, policies)
     for c in filter(is_measured, bench["cells"]):  # one list of arrivals for both, or nothing can be compared
         point = at(found["curves"][0]["points"], c["rate"])
         assert point is None or point["requests"] == c["replay"]["requests"], (name, c["rate"], point, c["replay"])
@@ -90,8 +97,8 @@ def simulated(args, plan_file, name, bench, profile):
 
 
 def planned(args, plan_file, name, bench):
-    """(the plan of an entry in a file, what it carries): a window that ran under another profile is told by that."""
-    found = simulated(args, plan_file, name, bench, args.profile)
+    """(the plan of an entry, what it carries): a window that ran under another profile is told by that."""
+    found = simulated(args, plan_file, name, bench, profile_of(args))
     told = {c: [bool(k) for k in states] for c, states in sitting.kept(found).items()}
     for was in args.was:
         name_of_was = sitting.sum_of(was)
@@ -101,13 +108,19 @@ def planned(args, plan_file, name, bench):
             mine, its = (point_of(x, f"{c['path']}/{c['policy']}", c["rate"]) for x in (found, other))
             if mine and its:
                 mine.update(its)
-    path = os.path.join(args.out, name + ".plan")
-    with open(path, "w", encoding="utf-8") as f:
-        json.dump(found, f)
-    return path, told
+    return found, told
+
+
+def profile_of(args):
+    return os.path.join(args.folder, "profile.json")
 
 
 # --- the page ---------------------------------------------------------------------------
+
+
+def off(told, seen):
+    """By how much a figure that was told is off, in percent."""
+    return f"{100 * (told / seen - 1):+.1f} %" if seen else "-"
 
 
 def ms(x):
@@ -120,29 +133,47 @@ def vcta(c):
     return f"{made['prefill'] / 1e6:.1f} / {made['decode'] / 1e6:.1f}, {sum(made.values()) - sum(ran.values()):.0f}"
 
 
-def runs_of(benches):
-    """What windows ran under, as [{"engine", ..}], in the order of the files."""
-    found = [c.get("under", {}) for b in benches for c in b["cells"] if is_measured(c)]
-    return [u for i, u in enumerate(found) if u not in found[:i]]
+class Runs:
+    """What windows ran under: an engine's letter, and a number where that alone does not say it."""
+
+    def __init__(self, engines, made, benches):
+        self.engines, self.made = engines, made
+        self.found = {e: [] for e in engines}  # [under, how many windows]
+        for engine in engines:
+            for c in (c for b in benches[engine].values() for c in b["cells"] if is_measured(c)):
+                row = next((r for r in self.found[engine] if r[0] == c.get("under", {})), None)
+                if row:
+                    row[1] += 1
+                else:
+                    self.found[engine].append([c.get("under", {}), 1])
+
+    def letter(self, engine):
+        return chr(65 + self.engines.index(engine))
+
+    def tag(self, engine, cell):
+        k = next(i for i, (under, _) in enumerate(self.found[engine]) if under == cell.get("under", {}))
+        return self.letter(engine) + (str(k + 1) if len(self.found[engine]) > 1 else "")
+
+    def table(self):
+        yield ("Windows ran under (column run). A letter is an engine, told by its executor's hash, the latest last. Capacities, ratios and the plan's errors "
+               "are of one engine, the latest that measured the entry; windows of an earlier one stand in its table alone.")
+        yield ""
+        yield "| run | engine | windows | measured | profile | card | build that served |"
+        yield "|---|---|--:|---|---|---|---|"
+        for engine in self.engines:
+            for under, cnt in self.found[engine]:
+                yield (f"| {self.tag(engine, {'under': under})} | {engine} | {cnt} | {self.made[engine]['date']}, {self.made[engine]['device']} | "
+                       + " | ".join(under.get(k, "not told") for k in ("profile", "card", "build")) + " |")
+        yield ""
 
 
-def runs_table(runs):
-    yield "Windows ran under (column run):"
-    yield ""
-    yield "| run | engine | profile | card | build that served |"
-    yield "|---|---|---|---|---|"
-    for i, u in enumerate(runs):
-        yield f"| {chr(65 + i)} | " + " | ".join(u.get(k, "not told") for k in ("engine", "profile", "card", "build")) + " |"
-    yield ""
-
-
-def window_row(c, runs):
+def window_row(c, run):
     r, p = c["replay"], c.get("power")
     both = c["hybrid"]["fused"] + c["hybrid"]["fallback"]
     why = ", ".join(f"{k} {v:.0f}" for k, v in c["fallbacks"].items() if v > 0 and both) or "-"
     board = f"{p['mean_w']:.0f} / {p['max_w']:.0f} | {p['sm_clock_mhz']:.0f} | {100 * p['held_share']:.0f} % | " \
             f"{p['j_per_token']:.2f}" if p else "- | - | - | -"
-    return (f"| {c['path']}/{c['policy']} | {c['rate']:.3f} | {chr(65 + runs.index(c.get('under', {})))} | {'kept' if c['kept'] else c['missed']} | "
+    return (f"| {c['path']}/{c['policy']} | {c['rate']:.3f} | {run} | {'kept' if c['kept'] else c['missed']} | "
             f"{100 * r['share_over']:.3f} / {100 * r['share_over_twice']:.3f} | {ms(r['tbt_ms']['p50'])} / "
             f"{ms(r['tbt_ms']['p99'])} / {ms(r['tbt_ms']['p999'])} | {ms(r['ttft_ms']['p50'])} / "
             f"{ms(r['ttft_ms']['p90'])} / {ms(r['ttft_ms']['p99'])} | {r['waiting_first']:.1f} / {r['waiting_last']:.1f} | "
@@ -246,7 +277,7 @@ def planner_table(bench, entry, told):
             r = c["replay"]
             pairs = ((p[a][k], r[b][k]) for a, b, k in PAIRS)
             yield (f"| {100 * c['rate'] / low:.0f} % | {c['rate']:.3f} | "
-                   + " | ".join(f"{ms(t)} / {ms(x)}, {100 * (t / x - 1):+.1f} %" for t, x in pairs)
+                   + " | ".join(f"{ms(t)} / {ms(x)}, {off(t, x)}" for t, x in pairs)
                    + f" | {100 * share_below(p, r['tbt_ms']['p50']):.0f} % |")
         yield ""
     rows = list(capacity_rows(bench, entry, told))
@@ -256,11 +287,11 @@ def planner_table(bench, entry, told):
         yield "| cell | told | seen | error |"
         yield "|---|--:|--:|--:|"
         for cell, plan, seen in rows:
-            yield f"| {cell} | {plan:.3f} | {seen:.3f} | {100 * (plan / seen - 1):+.1f} % |"
+            yield f"| {cell} | {plan:.3f} | {seen:.3f} | {off(plan, seen)} |"
         yield ""
 
 
-def error_table(bench, runs):
+def error_table(bench, runs, engine):
     """Every window beside the plan, and what the error is made of."""
     yield "The plan over what was seen, and what that is made of: iterations, and the device's time in attention and in the rest, told / seen.  "
     yield "Gaps come in two heaps, of decodes alone and of hybrid iterations, so the median can jump; beside it how many told gaps are not longer than the one seen:"
@@ -277,10 +308,9 @@ def error_table(bench, runs):
         alone = sum(v for k, v in c["iterations"].items() if k not in ("idle", "prefill_only")) - both
         rest = c["iterations_s"] - c["attention_s"], p["busy_s"] - p["attention_s"]
         clock = f"{c['power']['sm_clock_mhz']:.0f}" if c.get("power") else "-"
-        yield (f"| {cell} | {r['rate']:.3f} | {chr(65 + runs.index(c.get('under', {})))} | {errors} | {p['hybrid']} / {both:.0f} | "
+        yield (f"| {cell} | {r['rate']:.3f} | {runs.tag(engine, c)} | {errors} | {p['hybrid']} / {both:.0f} | "
                f"{p['iterations'] - p['hybrid']} / {alone:.0f} | {p['attention_s']:.1f} / {c['attention_s']:.1f}, "
-               f"{100 * (p['attention_s'] / c['attention_s'] - 1):+.1f} % | {rest[1]:.1f} / {rest[0]:.1f}, "
-               f"{100 * (rest[1] / rest[0] - 1):+.1f} % | {clock} |")
+               f"{off(p['attention_s'], c['attention_s'])} | {rest[1]:.1f} / {rest[0]:.1f}, {off(rest[1], rest[0])} | {clock} |")
     yield ""
 
 
@@ -292,20 +322,19 @@ def clock_table(args, plan_file, bench, entry):
         c = at(of(bench, cell), r["rate"])
         if not c.get("power") or c["iterations_s"] < BUSY * bench["window_s"]:
             continue  # a mean with much rest in it is not the clock of the work
-        used = next((w for w in args.was if sitting.sum_of(w) == c.get("under", {}).get("profile")), args.profile)
+        used = next((w for w in args.was if sitting.sum_of(w) == c.get("under", {}).get("profile")), profile_of(args))
         if not load(used).get("clock_khz"):
             return
         mine = next((x for x in entry["rates"] if abs(x[0] - c["rate"]) < 1e-3 * x[0]), None)
-        found = mine and sitting.windows(args.bin, args.traces, used, {**entry, "rates": [mine]}, plan_file["kv_pages"],
-                                         plan_file["window_s"], [c["policy"]], "--clock", c["power"]["sm_clock_mhz"],
-                                         *plan_file.get("words", []))
+        found = mine and windows_of(args, plan_file, {**entry, "rates": [mine]}, used, [c["policy"]], "--clock",
+                                    c["power"]["sm_clock_mhz"])
         p = point_of(found, cell, c["rate"]) if found else None
         if p:
             lines.append(f"| {cell} | {c['rate']:.3f} | {c['power']['sm_clock_mhz']:.0f} | "
-                         + " | ".join(f"{100 * (p[a][k] / c['replay'][b][k] - 1):+.1f} %" for a, b, k in PAIRS) + " |")
+                         + " | ".join(off(p[a][k], c["replay"][b][k]) for a, b, k in PAIRS) + " |")
     if lines:
         yield ("Windows in which the device worked throughout, told their own mean SM clock (`plan --clock`); the profile was measured at "
-               f"{load(args.profile)['clock_khz'] / 1e3:.0f} MHz:")
+               f"{load(profile_of(args))['clock_khz'] / 1e3:.0f} MHz:")
         yield ""
         yield "| cell | requests/s | SM MHz | gap p50 | gap p99 | TTFT p50 | TTFT p90 |"
         yield "|---|--:|--:|--:|--:|--:|--:|"
@@ -330,15 +359,21 @@ def kinds_table(name, lines):
                 continue
             rest, told = (1e3 * v / k["cnt"] for v in (k["s"] - k["attention_s"], k["rest_told_s"]))
             yield (f"| {x['cell']} | {x['rate']:.3f} | {kind} | {k['cnt']} | {1e3 * k['s'] / k['cnt']:.1f} | "
-                   f"{1e3 * k['attention_s'] / k['cnt']:.1f} | {told:.1f} / {rest:.1f}, {100 * (told / rest - 1):+.1f} % | "
+                   f"{1e3 * k['attention_s'] / k['cnt']:.1f} | {told:.1f} / {rest:.1f}, {off(told, rest)} | "
                    f"{k['clock_mhz']:.0f} |")
     yield ""
 
 
-def page_of(bench, entry, told, runs):
+def page_of(benches, entry, told, runs):
+    """benches: {engine: bench} of the entry, the latest last."""
+    engine, bench = list(benches.items())[-1]
     found = compared(bench, entry)
     fused, serial, fixed = entry["cells"][:3]
     yield f"## {entry['trace']}, {entry['gap_ms']} ms"
+    yield ""
+    counts = [(runs.letter(e), sum(map(is_measured, b["cells"]))) for e, b in benches.items()]
+    yield (f"Of engine {counts[-1][0]} ({engine}), {counts[-1][1]} windows"
+           + "".join(f"; {cnt} of {letter} stand in the table alone" for letter, cnt in counts[:-1]) + ".")
     yield ""
     yield "Capacity, requests/s: " + "; ".join(f"{c} {carried(x)}" for c, x in found["cap"].items() if any(x)) + "."
     yield ""
@@ -365,12 +400,12 @@ def page_of(bench, entry, told, runs):
            "millions of virtual CTAs, prefill / decode, and not executed | attention | W mean / most | SM MHz | held by power | "
            "J a token |")
     yield "|---|--:|---|---|--:|--:|--:|--:|--:|--:|---|--:|--:|--:|--:|--:|--:|"
-    for cell in dict.fromkeys([*entry["cells"], *(f"{c['path']}/{c['policy']}" for c in bench["cells"])]):
-        for c in of(bench, cell):
-            yield window_row(c, runs)
+    for cell in dict.fromkeys([*entry["cells"], *(f"{c['path']}/{c['policy']}" for b in benches.values() for c in b["cells"])]):
+        rows = [(c["rate"], i, window_row(c, runs.tag(e, c))) for i, (e, b) in enumerate(benches.items()) for c in of(b, cell)]
+        yield from (row for _, _, row in sorted(rows))
     yield ""
     if bench["errors"]:
-        yield from error_table(bench, runs)
+        yield from error_table(bench, runs, engine)
     yield from simulated_table(bench, entry)
 
 
@@ -393,12 +428,12 @@ def simulated_table(bench, entry):
 # --- the ledger -------------------------------------------------------------------------
 
 
-def ledger_lines(bench, entry, made):
+def ledger_lines(bench, entry, engine, made):
     import ledger  # pylint: disable=import-outside-toplevel  # not in a bundle
     found, base = compared(bench, entry), f"serving.{entry['trace']}"
     if entry["gap_ms"] != 60:
         base += f"_{entry['gap_ms']}ms"
-    note = f"{bench['trace']}, gap {entry['gap_ms']} ms, {bench['window_s']:.0f} s a window after a warm start; "
+    note = f"{bench['trace']}, gap {entry['gap_ms']} ms, {bench['window_s']:.0f} s a window after a warm start, engine {engine}; "
     rows = []
 
     def put(what, value, unit, aim, more):
@@ -418,23 +453,23 @@ def ledger_lines(bench, entry, made):
     return rows
 
 
-def planner_line(benches, plan_file, made):
-    """The plan's worst error where the issue asks for it, of arxiv_sample at 60 ms; and elsewhere, in its note."""
+def planner_line(found, plan_file, made):
+    """Of {NAME: (bench, told)}: the plan's worst error where the issue asks for it, of arxiv_sample at 60 ms; and elsewhere, in its note."""
     import ledger  # pylint: disable=import-outside-toplevel  # not in a bundle
     name = "arxiv_sample_60"
-    if name not in benches:
+    if name not in found:
         return []
-    (bench, told), entry = benches[name], plan_file["entries"][name]
+    (bench, told), entry = found[name], plan_file["entries"][name]
     fused = entry["cells"][0]
     low = capacities(bench, entry)[fused][0]
     rates = [c["rate"] for _, c in shares_of(bench, entry, low) if c] if low else []
-    found = [worst(bench, lambda r, x=x: 1.001 * x if r["rate"] > 0.999 * x and f"{r['path']}/{r['policy']}" == fused else 0)
+    errors = [worst(bench, lambda r, x=x: 1.001 * x if r["rate"] > 0.999 * x and f"{r['path']}/{r['policy']}" == fused else 0)
              for x in rates]
     rows = [(abs(t / x - 1), c) for c, t, x in capacity_rows(bench, entry, told)]
-    all_of = max((worst(b, below_knee(b, plan_file["entries"][n])) or (0,) for n, (b, _) in benches.items()), default=(0,))
-    if not any(found):
+    all_of = max((worst(b, below_knee(b, plan_file["entries"][n])) or (0,) for n, (b, _) in found.items()), default=(0,))
+    if not any(errors):
         return []
-    value, what, cell, rate = max(x for x in found if x)
+    value, what, cell, rate = max(x for x in errors if x)
     capacity = "; capacity " + ", ".join(f"{c} {100 * e:.1f} %" for e, c in rows) if rows else "; no capacity is closed"
     row = ledger.line("serving.planner_error.percent", round(100 * value, 2), "percent", "<= 15", "service", made["command"],
                       f"{what}, {cell} at {rate:.3f}/s, the worst of TBT and TTFT at {len(rates)} of 50, 70, 85 % of capacity{capacity}; "
@@ -442,39 +477,50 @@ def planner_line(benches, plan_file, made):
     return [{**row, "device": made["device"], "commit": made["commit"]}]
 
 
+def with_plan(args, plan_file, name, path):
+    """(a bench file with the plan in it, what the plan says is carried)."""
+    plan, told = planned(args, plan_file, name, load(path))
+    with tempfile.TemporaryDirectory() as scratch:
+        base = os.path.join(scratch, name)
+        with open(base + ".plan", "w", encoding="utf-8") as f:
+            json.dump(plan, f)
+        print(sitting.ctl(os.path.join(args.folder, "bin"), "bench", "merge", "--out", base, "--plan", base + ".plan", path), end="")
+        return load(base + ".json"), told
+
+
 def write(args):
-    os.makedirs(args.out, exist_ok=True)
-    plan_file = load(args.plan)
-    made = {"command": "tests/perf/serving/run.py sit", "device": "NVIDIA H200", "commit": "unknown"}
-    if args.made:
-        made.update(load(args.made))
-    benches = {}
-    for path in sorted(glob.glob(os.path.join(args.merged, "*_*.json"))):
-        name = os.path.basename(path)[:-5]
-        if name in plan_file["entries"]:
-            base = os.path.join(args.out, name)
-            plan, told = planned(args, plan_file, name, load(path))
-            sys.stdout.write(sitting.ctl(args.bin, "bench", "merge", "--out", base, "--plan", plan, path))
-            benches[name] = load(base + ".json"), told
-    runs = runs_of(b for b, _ in benches.values())
-    lines, counted, path = list(runs_table(runs)), [], os.path.join(args.merged, "iterations.jsonl")
-    if os.path.exists(path):
-        with open(path, encoding="utf-8") as f:
-            counted = [json.loads(x) for x in f]
-    for name, (bench, told) in benches.items():
-        lines += page_of(bench, plan_file["entries"][name], told, runs)
-        lines += clock_table(args, plan_file, bench, plan_file["entries"][name])
-        lines += kinds_table(name, counted)
-    text = "\n".join(lines)
-    if args.page:
-        with open(args.page, encoding="utf-8") as f:
+    """The page RESULTS.md below its line <!-- generated -->, and with --ledger the lines of what the plan's engine measured."""
+    plan_file, made = load(os.path.join(args.results, "sitting.json")), load(os.path.join(args.results, "made.json"))
+    engines, names = list(made), list(plan_file["entries"])
+    paths = {e: {n: os.path.join(args.results, e, n + ".json") for n in names} for e in engines}
+    benches = {e: {n: load(p) for n, p in of.items() if os.path.exists(p)} for e, of in paths.items()}
+    runs, found = Runs(engines, made, benches), {}
+    lines = list(runs.table())
+    for name, entry in plan_file["entries"].items():
+        mine = {e: benches[e][name] for e in engines if name in benches[e]}
+        if not mine:
+            continue
+        engine = list(mine)[-1]
+        bench, told = with_plan(args, plan_file, name, paths[engine][name])
+        if engine == plan_file["engine"]:
+            found[name] = bench, told
+        lines += page_of({**mine, engine: bench}, entry, told, runs)
+        lines += clock_table(args, plan_file, bench, entry)
+        path = os.path.join(args.results, engine, "iterations.jsonl")
+        if os.path.exists(path):
+            with open(path, encoding="utf-8") as f:
+                lines += kinds_table(name, [json.loads(x) for x in f])
+    page = args.results.rstrip("/") + ".md"
+    head = f"# {os.path.basename(args.results.rstrip('/'))}\n\n"
+    if os.path.exists(page):
+        with open(page, encoding="utf-8") as f:
             head = f.read().split("<!-- generated -->")[0]
-        with open(args.page, "w", encoding="utf-8") as f:
-            f.write(head + "<!-- generated -->\n\n" + text)
-    else:
-        print(text)
+    with open(page, "w", encoding="utf-8") as f:
+        f.write(head + "<!-- generated -->\n\n" + "\n".join(lines))
     if args.ledger:
         import ledger  # pylint: disable=import-outside-toplevel
-        rows = [r for name, (bench, _) in benches.items() for r in ledger_lines(bench, plan_file["entries"][name], made)]
-        ledger.put(rows + planner_line(benches, plan_file, made))
+        told_of = made.get(plan_file["engine"])
+        ledger.put([r for name, (bench, _) in found.items()
+                    for r in ledger_lines(bench, plan_file["entries"][name], plan_file["engine"], told_of)]
+                   + planner_line(found, plan_file, told_of))
     return 0

@@ -7,41 +7,42 @@
       every cell by the production scheduler in simulated time, on the profile
       that model.py makes or on a measured one: OUT/MODEL_TRACE_GAP.{json,html}
       and OUT/table.md
-  run.py plan BIN OUT TRACES --profile FILE [--seen MERGED --keep CELL,..]
-      what is worth measuring on that machine: OUT/sitting.json (sitting.py);
-      a minute and a half, or, at the rates of an earlier sitting, seconds: of
-      what it measured the named cells stay valid and are not measured again
-  run.py sit BIN OUT TRACES PLAN --seconds N [--lanes N --lane K] [--also DIR ..]
-             [--door http1|h3] [--set K=V ..] [--note K=V ..]
-      measures it, window by window, with one appliance; ends in time, may be
-      cut at any moment, goes on with what OUT and every DIR lack
-  run.py merge BIN OUT SITTING.. [--keep CELL,..]
-      several OUT in one; of another build than the first's, these cells alone
-  run.py report BIN OUT TRACES PLAN PROFILE MERGED [--was FILE ..] [--ledger] [--page FILE]
-      the plan beside what was measured, with its error, and the other cells
-      simulated (report.py); windows that ran under another profile, in FILE,
-      are planned by that
+  run.py pack BUNDLE FOLDER TRACES --profile FILE [--results RESULTS]
+      what a sitting on a GPU host needs: FOLDER and FOLDER.tar.gz, with a plan of
+      what is worth measuring there (sitting.py); a minute and a half, or, at the
+      rates of an earlier sitting, which RESULTS has, seconds
+  FOLDER/run OUT [--seconds N] [--whole S]
+      there, with python3 and as root: a lane for each GPU, in N seconds at most;
+      OUT/laneK.tar.gz.  May be cut at any moment; called again it goes on.  Where
+      lanes are to live for the S seconds of several such commands, so that none
+      loses a start of the appliance and the rest that no window fits into, the
+      next call joins them
+  run.py finish FOLDER RESULTS [OUT/laneK.tar.gz ..] [--was FILE ..] [--ledger]
+      all of it into RESULTS and the page RESULTS.md, beside what was planned,
+      with its error (report.py); FOLDER has the next plan then.  Windows that
+      ran under another profile, in FILE, are planned by that
 
   run.py self
       shows how rates are chosen, and what is no figure
 
 TRACES is the folder of the public traces; a name that is no file there is a
-generator's.  Everything simulated says so in its file."""
+generator's.  Everything simulated says so in its file.  A rehearsal without a
+GPU: tests/e2e/serving.py."""
 import argparse
-import fcntl
 import json
 import os
-import socket
-import struct
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(HERE)))
 sys.path.insert(0, os.path.join(ROOT, "tests", "e2e"))
-sys.path.append(os.path.dirname(HERE))  # in a bundle
+sys.path.insert(0, os.path.join(ROOT, "tests", "e2e", "gpu"))
+sys.path.append(os.path.dirname(HERE))  # in a sitting's folder
 sys.path.insert(0, HERE)
 sys.path.append(os.path.join(ROOT, "tests", "perf"))
+import folder  # noqa: E402
 import iterations  # noqa: E402
+import lane  # noqa: E402
 import model  # noqa: E402
 import report  # noqa: E402
 import sitting  # noqa: E402
@@ -112,17 +113,6 @@ def simulate(args):
     return 0
 
 
-def loopback_up():
-    """In a network namespace of its own, on a host without ip(8): SIOCSIFFLAGS, IFF_UP."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
-        fcntl.ioctl(s, 0x8914, struct.pack("16sh22x", b"lo", 1))
-
-
-def sit(args):
-    loopback_up()
-    return sitting.sit(args)
-
-
 def main():
     p = argparse.ArgumentParser()
     sub = p.add_subparsers(dest="what", required=True)
@@ -136,49 +126,45 @@ def main():
     s.add_argument("--policies", default=",".join(POLICIES))
     s.add_argument("--profile")
     s.add_argument("--kv-pages", type=int)
-    s = sub.add_parser("plan")
-    for word in ("bin", "out", "traces"):
+    s = sub.add_parser("pack")
+    for word in ("bundle", "folder", "traces"):
         s.add_argument(word)
     s.add_argument("--profile", required=True)
+    s.add_argument("--results", help="of earlier sittings")
     s.add_argument("--kv-pages", type=int, default=13000)
-    s.add_argument("--window", type=int, default=75)
-    s.add_argument("--only", default="arxiv_sample_60,azure_code_60,mooncake_60,arxiv_long_60,arxiv_sample_30")
-    s.add_argument("--seen", help="a folder of bench files of earlier sittings, and the last plan")
-    s.add_argument("--keep", help="the cells of it that no change since has touched")
+    s.add_argument("--window", type=float, default=75)
+    s.add_argument("--only", default="arxiv_sample_60,azure_code_60,arxiv_long_60,mooncake_60,arxiv_sample_30")
     s.add_argument("--word", action="append", default=[], help="one more word for tandemctl plan, and for replay")
-    s = sub.add_parser("sit")
-    for word in ("bin", "out", "traces", "plan"):
-        s.add_argument(word)
-    s.add_argument("--seconds", type=float, required=True)
-    s.add_argument("--lanes", type=int, choices=[1, 2, 4], default=1)
-    s.add_argument("--lane", type=int, default=0)
-    s.add_argument("--skip", type=int, default=0, help="so many steps of the lane")
-    s.add_argument("--also", action="append", default=[], help="an OUT of earlier, or of another lane, that is not repeated")
-    s.add_argument("--note", action="append", default=[], help="what every window says it ran under")
-    s.add_argument("--window", type=int, default=0, help="seconds; 0: as planned")
-    s.add_argument("--start", type=float, default=15, help="seconds that an appliance takes to start and end")
-    s.add_argument("--door", choices=["http1", "h3"], default="http1")
-    s.add_argument("--set", action="append", default=[])
-    s.add_argument("--word", action="append", default=[], help="one more word for tandemctl bench serve")
-    s.add_argument("--archive", help="OUT as a tar.gz, renewed after each window")
-    sub.add_parser("self")
-    s = sub.add_parser("merge")
-    s.add_argument("bin")
+    s.add_argument("--door", choices=["http1", "h3"], default="h3")
+    s.add_argument("--set", action="append", default=[], help="a key of the appliance's, instead of what a GPU gets")
+    s = sub.add_parser("run")
+    s.add_argument("folder")
     s.add_argument("out")
-    s.add_argument("sitting", nargs="+")
-    s.add_argument("--keep")
-    s = sub.add_parser("report")
-    for word in ("bin", "out", "traces", "plan", "profile", "merged"):
-        s.add_argument(word)
+    s.add_argument("--seconds", type=float, default=590)
+    s.add_argument("--whole", type=float, default=0)
+    s = sub.add_parser("lanes")  # what run starts
+    s.add_argument("folder")
+    s.add_argument("--seconds", type=float, required=True)
+    s = sub.add_parser("sit")  # a lane
+    s.add_argument("folder")
+    s.add_argument("out")
+    s.add_argument("--seconds", type=float, required=True)
+    s.add_argument("--lanes", type=int, choices=[1, 2, 4], required=True)
+    s.add_argument("--lane", type=int, required=True)
+    s.add_argument("--also", action="append", default=[], help="another OUT, which is not repeated")
+    s.add_argument("--note", action="append", default=[], help="what every window says it ran under")
+    s = sub.add_parser("finish")
+    s.add_argument("folder")
+    s.add_argument("results")
+    s.add_argument("archive", nargs="*")
     s.add_argument("--ledger", action="store_true")
-    s.add_argument("--page", help="a page of Markdown: what follows its line <!-- generated -->")
     s.add_argument("--was", action="append", default=[], help="a profile of earlier windows")
-    s.add_argument("--made", help="JSON: device, commit and command, for the ledger")
+    sub.add_parser("self")
     args = p.parse_args()
     if args.what == "self":
-        return sitting.self_test() or iterations.self_test() or report.self_test()
-    return {"simulate": simulate, "plan": sitting.make, "sit": sit, "merge": sitting.merge,
-            "report": report.write}[args.what](args)
+        return sitting.self_test() or lane.self_test() or iterations.self_test() or report.self_test()
+    return {"simulate": simulate, "pack": folder.pack, "run": folder.run, "lanes": folder.lanes, "sit": lane.sit,
+            "finish": folder.finish}[args.what](args)
 
 
 if __name__ == "__main__":
