@@ -84,6 +84,23 @@ static const char *queue_check(const tdm_sched_t *s, uint32_t queue, uint32_t *q
     return NULL;
 }
 
+/* link_check holds a queued sequence against its neighbours. */
+static const char *link_check(const tdm_sched_t *s, uint32_t idx) {
+    const tdm_seq_t *q = &s->seq[idx];
+    if (q->state == TDM_SEQ_FREE || q->queue == TDM_QUEUE_NONE) return NULL;
+    if (q->queue >= TDM_QUEUE_CNT) return "a queue is not a list";
+    const tdm_queue_t *l = &s->queues.queue[q->queue];
+    if ((q->prev != TDM_SEQ_NONE && q->prev >= s->seq_cnt) ||
+        (q->next != TDM_SEQ_NONE && q->next >= s->seq_cnt))
+        return "a queue is not a list";
+    uint32_t from = q->prev == TDM_SEQ_NONE ? l->head : s->seq[q->prev].next;
+    uint32_t to = q->next == TDM_SEQ_NONE ? l->tail : s->seq[q->next].prev;
+    if (from != idx || to != idx) return "a queue is not a list";
+    if (q->slo_class != tdm_queue_class(q->queue) || q->tenant != q->queue % TDM_TENANT_MAX)
+        return "a sequence is in another's queue";
+    return NULL;
+}
+
 static const char *counters_check(const tdm_sched_t *s) {
     const tdm_sched_stats_t *t = &s->stats;
     uint64_t ended = 0;
@@ -120,20 +137,27 @@ static const char *outbox_check(const tdm_sched_t *s) {
     return NULL;
 }
 
-static const char *sums_check(const tdm_sched_t *s) {
-    tally_t t = {0};
-    uint32_t queued = 0, slots = 0;
-    const char *wrong = NULL;
-    for (uint32_t i = 0; i < s->seq_cnt; i++)
-        if ((wrong = seq_check(s, i, &t))) return wrong;
-    for (uint32_t i = 0; i < TDM_QUEUE_CNT; i++)
-        if ((wrong = queue_check(s, i, &queued))) return wrong;
+/* slots_check: each slot is held by the sequence that says so. */
+static const char *slots_check(const tdm_sched_t *s) {
+    uint32_t slots = 0;
     for (uint32_t i = 0; i < s->sizes.seq_max; i++) {
         slots += s->slot_seq[i] != TDM_SEQ_NONE;
         if ((s->kv.slot[i].state == TDM_KV_SLOT_HELD) != (s->slot_seq[i] != TDM_SEQ_NONE))
             return "a held slot has no sequence";
     }
-    if (t.waiting != s->waiting_cnt || t.running != s->running_cnt || slots != s->running_cnt)
+    return slots == s->running_cnt ? NULL : "the counts of waiting and running are wrong";
+}
+
+static const char *sums_check(const tdm_sched_t *s) {
+    tally_t t = {0};
+    uint32_t queued = 0;
+    const char *wrong = slots_check(s);
+    if (wrong) return wrong;
+    for (uint32_t i = 0; i < s->seq_cnt; i++)
+        if ((wrong = seq_check(s, i, &t))) return wrong;
+    for (uint32_t i = 0; i < TDM_QUEUE_CNT; i++)
+        if ((wrong = queue_check(s, i, &queued))) return wrong;
+    if (t.waiting != s->waiting_cnt || t.running != s->running_cnt)
         return "the counts of waiting and running are wrong";
     if (t.waiting_tokens != s->waiting_tokens) return "the waiting tokens are wrong";
     if (t.waiting_pages != s->waiting_pages) return "the waiting pages are wrong";
@@ -149,10 +173,28 @@ static const char *sums_check(const tdm_sched_t *s) {
     return NULL;
 }
 
+/* counts_check: what is right or wrong whatever is in the tables. */
+static const char *counts_check(const tdm_sched_t *s) {
+    const char *wrong = counters_check(s);
+    if (!wrong) wrong = flight_check(s);
+    return wrong ? wrong : outbox_check(s);
+}
+
+const char *tdm_sched_check_some(const tdm_sched_t *s, tdm_sched_cursor_t *at, uint32_t cnt) {
+    tally_t unused = {0};
+    const char *wrong = tdm_kv_check_some(&s->kv, &at->kv, cnt);
+    if (!wrong) wrong = slots_check(s);
+    if (!wrong) wrong = counts_check(s);
+    for (uint32_t i = 0; !wrong && i < cnt; i++) {
+        wrong = seq_check(s, at->seq, &unused);
+        if (!wrong) wrong = link_check(s, at->seq);
+        at->seq = at->seq + 1u < s->seq_cnt ? at->seq + 1u : 0u;
+    }
+    return wrong;
+}
+
 const char *tdm_sched_check(const tdm_sched_t *s) {
     const char *wrong = tdm_kv_check(&s->kv);
     if (!wrong) wrong = sums_check(s);
-    if (!wrong) wrong = counters_check(s);
-    if (!wrong) wrong = flight_check(s);
-    return wrong ? wrong : outbox_check(s);
+    return wrong ? wrong : counts_check(s);
 }

@@ -229,37 +229,68 @@ uint32_t tdm_kv_page(const tdm_kv_t *kv, uint32_t slot, uint32_t idx) {
     return table_of(kv, slot)[idx];
 }
 
-/* Sums over all tables. */
+/* Sums over all slots. */
 typedef struct sums {
-    uint32_t own, fenced, promised;
+    uint32_t own, fenced, promised, free_cnt, close_cnt;
     uint64_t shared; /* of mixed page numbers, one for each table that holds one */
 } sums_t;
 
-/* slot_check walks one table and adds it to the sums. */
+/* slot_check looks at what a slot says of itself, and adds it to the sums. */
 static const char *slot_check(const tdm_kv_t *kv, uint32_t slot, sums_t *sum) {
     const tdm_kv_slot_t *t = &kv->slot[slot];
-    uint32_t shared = 0;
     if (t->owned_cnt > kv->table_max) return "a page table is over its length";
     if (t->granted_cnt > t->owned_cnt) return "more pages granted than owned";
+    if (t->shared_cnt > t->owned_cnt) return "a slot's shared pages are miscounted";
     if (t->state == TDM_KV_SLOT_FREE && t->owned_cnt != 0) return "a free slot owns pages";
     if (t->state != TDM_KV_SLOT_HELD && t->promised_cnt != 0) return "a promise outlived its slot";
     if (t->state == TDM_KV_SLOT_FENCED && t->last_iteration <= kv->done_iteration)
         return "a fence outlived its iteration";
-    for (uint32_t i = 0; i < t->owned_cnt; i++) {
-        uint32_t page = table_of(kv, slot)[i];
-        if (page >= kv->page_cnt) return "a page number is outside the pool";
-        if (kv->owner[page] == TDM_KV_SHARED) {
-            shared++;
-            sum->shared += tdm_rng_mix(page + 1u);
-        } else if (kv->owner[page] != slot) {
-            return "a page is in a table that is not its owner's";
-        }
-    }
-    if (shared != t->shared_cnt) return "a slot's shared pages are miscounted";
-    sum->own += t->owned_cnt - shared;
+    sum->own += t->owned_cnt - t->shared_cnt;
     sum->promised += t->promised_cnt;
-    if (t->state == TDM_KV_SLOT_FENCED) sum->fenced += t->owned_cnt - shared;
+    if (t->state == TDM_KV_SLOT_FENCED) sum->fenced += t->owned_cnt - t->shared_cnt;
+    sum->free_cnt += t->state == TDM_KV_SLOT_FREE;
+    sum->close_cnt += t->must_close;
     return NULL;
+}
+
+/* entry_check looks at one entry of a slot's table. */
+static const char *entry_check(const tdm_kv_t *kv, uint32_t slot, uint32_t entry) {
+    uint32_t page = table_of(kv, slot)[entry];
+    if (page >= kv->page_cnt) return "a page number is outside the pool";
+    if (kv->owner[page] != TDM_KV_SHARED && kv->owner[page] != slot)
+        return "a page is in a table that is not its owner's";
+    return NULL;
+}
+
+/* table_check walks one table and adds it to the sums. */
+static const char *table_check(const tdm_kv_t *kv, uint32_t slot, sums_t *sum) {
+    const tdm_kv_slot_t *t = &kv->slot[slot];
+    const char *wrong = slot_check(kv, slot, sum);
+    uint32_t shared = 0;
+    for (uint32_t i = 0; !wrong && i < t->owned_cnt; i++) {
+        if ((wrong = entry_check(kv, slot, i))) return wrong;
+        uint32_t page = table_of(kv, slot)[i];
+        if (kv->owner[page] != TDM_KV_SHARED) continue;
+        shared++;
+        sum->shared += tdm_rng_mix(page + 1u);
+    }
+    if (!wrong && shared != t->shared_cnt) return "a slot's shared pages are miscounted";
+    return wrong;
+}
+
+/* page_check looks at what is said of one page. */
+static const char *page_check(const tdm_kv_t *kv, uint32_t page) {
+    uint32_t owner = kv->owner[page], is_shared = owner == TDM_KV_SHARED;
+    if (owner != TDM_KV_NONE && !is_shared &&
+        (owner >= kv->slot_cnt || kv->slot[owner].state == TDM_KV_SLOT_FREE))
+        return "a page is owned by nobody";
+    if (page < kv->free_cnt &&
+        (kv->free[page] >= kv->page_cnt || kv->owner[kv->free[page]] != TDM_KV_NONE))
+        return "a free page has an owner";
+    if (kv->prefix.bucket_cnt == 0) return NULL;
+    const tdm_prefix_page_t *p = &kv->prefix.page[page];
+    return is_shared == (uint32_t)(p->ref > 0 || p->serial != 0) ? NULL
+                                                                 : "a page is shared by nobody";
 }
 
 /* pages_check holds every page against the sums: a shared one has as many
@@ -267,41 +298,57 @@ static const char *slot_check(const tdm_kv_t *kv, uint32_t slot, sums_t *sum) {
 static const char *pages_check(const tdm_kv_t *kv, const sums_t *sum) {
     uint32_t own = 0, cached = 0;
     uint64_t shared = 0;
+    const char *wrong = NULL;
     for (uint32_t i = 0; i < kv->page_cnt; i++) {
         uint32_t is_shared = kv->owner[i] == TDM_KV_SHARED;
+        if ((wrong = page_check(kv, i))) return wrong;
         own += kv->owner[i] != TDM_KV_NONE && !is_shared;
         cached += is_shared;
-        if (kv->prefix.bucket_cnt == 0) continue;
-        const tdm_prefix_page_t *p = &kv->prefix.page[i];
-        if (is_shared != (uint32_t)(p->ref > 0 || p->serial != 0))
-            return "a page is shared by nobody";
-        shared += p->ref * tdm_rng_mix(i + 1u);
+        if (kv->prefix.bucket_cnt) shared += kv->prefix.page[i].ref * tdm_rng_mix(i + 1u);
     }
-    for (uint32_t i = 0; i < kv->free_cnt; i++)
-        if (kv->owner[kv->free[i]] != TDM_KV_NONE) return "a free page has an owner";
     if (own != sum->own) return "a page has an owner whose table lacks it";
     if (shared != sum->shared) return "a shared page is not counted by as many as hold it";
     if (cached != kv->cached_cnt) return "the cached pages are miscounted";
-    if (own + cached + kv->free_cnt != kv->page_cnt) return "pages are not conserved";
     return NULL;
 }
 
-const char *tdm_kv_check(const tdm_kv_t *kv) {
-    uint32_t slots = 0, closes = 0;
-    sums_t sum = {0};
-    const char *wrong = tdm_prefix_check(&kv->prefix);
-    for (uint32_t i = 0; !wrong && i < kv->slot_cnt; i++) {
-        wrong = slot_check(kv, i, &sum);
-        slots += kv->slot[i].state == TDM_KV_SLOT_FREE;
-        closes += kv->slot[i].must_close;
-    }
-    if (!wrong) wrong = pages_check(kv, &sum);
-    if (wrong) return wrong;
-    if (sum.fenced != kv->fenced_cnt) return "the fenced count is wrong";
-    if (sum.promised != kv->promised_cnt) return "the promised count is wrong";
+/* sums_check holds the counts against the sums of the slots. */
+static const char *sums_check(const tdm_kv_t *kv, const sums_t *sum) {
+    if (sum->own + kv->cached_cnt + kv->free_cnt != kv->page_cnt) return "pages are not conserved";
+    if (sum->fenced != kv->fenced_cnt) return "the fenced count is wrong";
+    if (sum->promised != kv->promised_cnt) return "the promised count is wrong";
     if (kv->promised_cnt > kv->free_cnt + kv->prefix.idle_cnt)
         return "more pages promised than free";
-    if (closes != kv->close_cnt) return "the slots to close are miscounted";
-    if (slots != kv->slot_free_cnt) return "slots are not conserved";
+    if (sum->close_cnt != kv->close_cnt) return "the slots to close are miscounted";
+    if (sum->free_cnt != kv->slot_free_cnt) return "slots are not conserved";
     return NULL;
+}
+
+const char *tdm_kv_check_some(const tdm_kv_t *kv, tdm_kv_cursor_t *at, uint32_t cnt) {
+    sums_t sum = {0};
+    const char *wrong = NULL;
+    for (uint32_t i = 0; !wrong && i < kv->slot_cnt; i++) wrong = slot_check(kv, i, &sum);
+    if (!wrong) wrong = sums_check(kv, &sum);
+    for (uint32_t i = 0; !wrong && i < cnt; i++) {
+        wrong = page_check(kv, at->page);
+        if (!wrong && kv->prefix.bucket_cnt) wrong = tdm_prefix_page_check(&kv->prefix, at->page);
+        at->page = at->page + 1u < kv->page_cnt ? at->page + 1u : 0u;
+    }
+    for (uint32_t i = 0; !wrong && i < cnt; i++) {
+        if (at->entry < kv->slot[at->slot].owned_cnt) {
+            wrong = entry_check(kv, at->slot, at->entry++);
+        } else {
+            at->entry = 0;
+            at->slot = at->slot + 1u < kv->slot_cnt ? at->slot + 1u : 0u;
+        }
+    }
+    return wrong;
+}
+
+const char *tdm_kv_check(const tdm_kv_t *kv) {
+    sums_t sum = {0};
+    const char *wrong = tdm_prefix_check(&kv->prefix);
+    for (uint32_t i = 0; !wrong && i < kv->slot_cnt; i++) wrong = table_check(kv, i, &sum);
+    if (!wrong) wrong = pages_check(kv, &sum);
+    return wrong ? wrong : sums_check(kv, &sum);
 }

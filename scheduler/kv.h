@@ -155,6 +155,18 @@ void tdm_kv_epoch_end(tdm_kv_t *kv, uint64_t iteration);
 /* tdm_kv_page gives entry idx of the slot's table. */
 uint32_t tdm_kv_page(const tdm_kv_t *kv, uint32_t slot, uint32_t idx);
 
+/* Where the next look goes on: a page, and an entry of a slot's table. */
+typedef struct tdm_kv_cursor {
+    uint32_t page;
+    uint32_t slot;
+    uint32_t entry;
+} tdm_kv_cursor_t;
+
+/* tdm_kv_check_some is a part of tdm_kv_check whose time does not depend on
+   the pool: the sums of all slots, and cnt pages and table entries from at
+   on, which it moves; each is held against what names it. */
+const char *tdm_kv_check_some(const tdm_kv_t *kv, tdm_kv_cursor_t *at, uint32_t cnt);
+
 /* tdm_kv_check returns NULL or the sentence of the first broken
    invariant: each page is in exactly one place or shared by as many tables
    as it counts, and the sums are right. */

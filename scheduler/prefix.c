@@ -154,6 +154,29 @@ uint32_t tdm_prefix_evict(tdm_prefix_t *x) {
     return page;
 }
 
+/* is_linked: both neighbours among the idle know the page. */
+static int is_linked(const tdm_prefix_t *x, uint32_t page) {
+    const tdm_prefix_page_t *p = &x->page[page];
+    if (p->older != TDM_PREFIX_NONE && p->older >= x->page_cnt) return 0;
+    if (p->newer != TDM_PREFIX_NONE && p->newer >= x->page_cnt) return 0;
+    uint32_t from = p->older == TDM_PREFIX_NONE ? x->oldest : x->page[p->older].newer;
+    uint32_t to = p->newer == TDM_PREFIX_NONE ? x->newest : x->page[p->newer].older;
+    return from == page && to == page;
+}
+
+const char *tdm_prefix_page_check(const tdm_prefix_t *x, uint32_t page) {
+    const tdm_prefix_page_t *p = &x->page[page];
+    if (p->serial > x->serial) return "a serial was given twice";
+    if (p->is_idle != (uint32_t)(p->ref == 0 && p->serial != 0))
+        return "a page in no table is not idle";
+    if (p->is_idle && !is_linked(x, page)) return "the idle pages are no list";
+    if (p->serial == 0) return NULL;
+    uint32_t at = *bucket_of(x, p->hash);
+    for (uint32_t cnt = 0; at != page && at < x->page_cnt && cnt < x->listed_cnt; cnt++)
+        at = x->page[at].next;
+    return at == page ? NULL : "a page is in a wrong bucket";
+}
+
 /* idle_check walks the idle from the oldest. */
 static const char *idle_check(const tdm_prefix_t *x) {
     uint32_t cnt = 0, before = TDM_PREFIX_NONE;
@@ -180,7 +203,7 @@ const char *tdm_prefix_check(const tdm_prefix_t *x) {
     }
     for (uint32_t i = 0; i < x->bucket_cnt; i++)
         for (uint32_t at = x->bucket[i]; at != TDM_PREFIX_NONE; at = x->page[at].next) {
-            if (linked++ >= x->page_cnt) return "a bucket has no end";
+            if (at >= x->page_cnt || linked++ >= x->page_cnt) return "a bucket has no end";
             if (x->page[at].serial == 0 || bucket_of(x, x->page[at].hash) != &x->bucket[i])
                 return "a page is in a wrong bucket";
         }

@@ -92,6 +92,10 @@ int tdm_prefix_forget(tdm_prefix_t *x, uint32_t page);
    gives it; idle_cnt > 0. */
 uint32_t tdm_prefix_evict(tdm_prefix_t *x);
 
+/* tdm_prefix_page_check looks at one page and what it is linked with: NULL
+   or the sentence of an invariant that does not hold there. */
+const char *tdm_prefix_page_check(const tdm_prefix_t *x, uint32_t page);
+
 /* tdm_prefix_check returns NULL or the sentence of the first broken
    invariant. */
 const char *tdm_prefix_check(const tdm_prefix_t *x);

@@ -17,6 +17,7 @@ struct tdm_sched_tile {
     int64_t now_ns;
     int64_t publish_ns; /* due */
     int64_t check_ns;   /* due */
+    tdm_sched_cursor_t looked;
     tdm_control_t control[TDM_SCHED_TILE_CONTROLS];
     tdm_flight_iteration_t noted[TDM_SCHED_TILE_SLOT_MAX]; /* of the last result of each slot */
 

@@ -103,6 +103,8 @@ void world_kill(world_t *w) {
 void world_check(world_t *w) {
     const char *broken = tdm_sched_check(w->sched);
     if (broken) wrong(w, "%s", broken);
+    broken = tdm_sched_check_some(w->sched, &w->looked, 7);
+    if (broken) wrong(w, "some at a time: %s", broken);
 }
 
 const tdm_sched_stats_t *world_stats(world_t *w) {

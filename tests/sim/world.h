@@ -69,6 +69,7 @@ typedef struct world {
     tdm_sched_sizes_t sizes;
     tdm_sched_live_t live;
     tdm_sched_t *sched;
+    tdm_sched_cursor_t looked; /* of the check that a serving tile makes */
     void *mem;
     tdm_plan_t *plan;
     fake_executor_t x;

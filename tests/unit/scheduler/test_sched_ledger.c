@@ -322,6 +322,92 @@ static void the_check_sees_shared_pages_miscounted(void **state) {
     assert_null(tdm_kv_check(kv));
 }
 
+/* --- the check that a serving tile makes ------------------------------- */
+
+/* some makes one round of looks at cnt pages and entries, from a place at any
+   time; the first sentence, NULL: none. */
+static const char *some(const tdm_kv_t *kv, tdm_kv_cursor_t *at, uint32_t cnt) {
+    const char *wrong = NULL;
+    for (uint32_t i = 0; !wrong && i < PAGES + SLOTS * (TABLE + 1u); i += cnt) {
+        tdm_kv_cursor_t before = *at;
+        wrong = tdm_kv_check_some(kv, at, cnt);
+        /* so much and no more, whatever the pool's size */
+        if (!wrong) assert_int_equal(at->page, (before.page + cnt) % PAGES);
+    }
+    return wrong;
+}
+
+/* One word of the ledger that is changed and put back. */
+typedef struct plant {
+    uint32_t *word, value;
+    const char *sentence; /* NULL: one or another, by where the round begins */
+} plant_t;
+
+static void some_at_a_time_sees_what_the_whole_does(void **state) {
+    (void)state;
+    tdm_kv_t *kv = ledger();
+    uint32_t a = compute(kv, 3, 1, 2), b = tdm_kv_open(kv, 2);
+    tdm_kv_cover(kv, b, 100);
+    uint32_t own = tdm_kv_page(kv, b, 0), shared = tdm_kv_page(kv, a, 0);
+    tdm_kv_retire(kv, compute(kv, 2, 11, 2));
+    tdm_kv_retire(kv, compute(kv, 2, 21, 1));
+    uint32_t idle = kv->prefix.oldest, idler = kv->prefix.newest, *free_page = &kv->free[0];
+    assert_true(kv->prefix.idle_cnt == 3 && kv->free_cnt > 1 && idle != idler);
+    tdm_prefix_page_t *p = kv->prefix.page;
+    uint32_t *chain = &kv->prefix.bucket[0];
+    while (*chain == TDM_PREFIX_NONE) chain++;
+    const plant_t plant[] = {
+        {&kv->free_cnt, kv->free_cnt - 1u, "pages are not conserved"},
+        {&kv->cached_cnt, kv->cached_cnt + 1u, "pages are not conserved"},
+        {&kv->promised_cnt, kv->promised_cnt + 1u, "the promised count is wrong"},
+        {&kv->fenced_cnt, 1u, "the fenced count is wrong"},
+        {&kv->slot_free_cnt, 0u, "slots are not conserved"},
+        {&kv->close_cnt, 1u, "the slots to close are miscounted"},
+        {&kv->slot[a].owned_cnt, TABLE + 1u, "a page table is over its length"},
+        {&kv->slot[a].shared_cnt, 1u, "pages are not conserved"},
+        {&kv->slot[a].shared_cnt, TABLE, "a slot's shared pages are miscounted"},
+        {&kv->slot[b].granted_cnt, TABLE, "more pages granted than owned"},
+        {&kv->table[b * TABLE], kv->free[1], "a page is in a table that is not its owner's"},
+        {&kv->table[b * TABLE + 1u], PAGES, "a page number is outside the pool"},
+        {&kv->owner[own], a, "a page is in a table that is not its owner's"},
+        {&kv->owner[own], SLOTS, NULL},
+        {&kv->owner[own], TDM_KV_SHARED, NULL},
+        {&kv->owner[shared], TDM_KV_NONE, NULL},
+        {&kv->owner[*free_page], b, "a free page has an owner"},
+        {free_page, own, "a free page has an owner"},
+        {free_page, PAGES, "a free page has an owner"},
+        {&p[shared].ref, 0u, "a page in no table is not idle"},
+        {&p[idle].ref, 1u, "a page in no table is not idle"},
+        {&p[idle].is_idle, 0u, "a page in no table is not idle"},
+        {&p[idle].older, idle, "the idle pages are no list"},
+        {&p[idle].newer, PAGES, "the idle pages are no list"},
+        {&p[idler].newer, idle, "the idle pages are no list"},
+        {&kv->prefix.oldest, idler, "the idle pages are no list"},
+        {&kv->prefix.newest, idle, "the idle pages are no list"},
+        {chain, TDM_PREFIX_NONE, "a page is in a wrong bucket"},
+        {chain, PAGES, "a page is in a wrong bucket"},
+    };
+    for (uint32_t cnt = 1; cnt <= 5; cnt++)
+        for (uint32_t start = 0; start < PAGES; start += 5) {
+            tdm_kv_cursor_t at = {.page = start, .slot = start % SLOTS, .entry = start % TABLE};
+            assert_null(some(kv, &at, cnt));
+            for (uint32_t i = 0; i < TDM_COUNT_OF(plant); i++) {
+                uint32_t was = *plant[i].word;
+                *plant[i].word = plant[i].value;
+                const char *whole = tdm_kv_check(kv), *part = some(kv, &at, cnt);
+                const char *want = plant[i].sentence;
+                if (!whole || !part || (want && strcmp(part, want) != 0))
+                    fail_msg("plant %u by %u: %s; %s, not %s", i, cnt, whole ? whole : "-",
+                             part ? part : "-", want ? want : "any");
+                *plant[i].word = was;
+            }
+            assert_null(some(kv, &at, cnt));
+        }
+    p[shared].serial = kv->prefix.serial + 1u;
+    tdm_kv_cursor_t at = {0};
+    assert_string_equal(some(kv, &at, 3), "a serial was given twice");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_promise_keeps_pages_from_others),
@@ -338,6 +424,7 @@ int main(void) {
         cmocka_unit_test(doubt_and_death_forget_and_a_child_of_the_gone_matches_nothing),
         cmocka_unit_test(a_fence_holds_shared_pages_too),
         cmocka_unit_test(the_check_sees_shared_pages_miscounted),
+        cmocka_unit_test(some_at_a_time_sees_what_the_whole_does),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
