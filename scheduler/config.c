@@ -31,6 +31,9 @@ static tdm_status_t classes_check(const tdm_sched_live_t *live, tdm_error_t *err
     for (uint32_t k = 0; k < TDM_SLO_CLASS_MAX; k++) {
         RANGE(live->class_of[k].ttft_ns, 1, INT64_MAX / 4);
         RANGE(live->class_of[k].gap_ns, 1, INT64_MAX / 4);
+        /* its last token is due context times this after the first */
+        if (live->class_of[k].burst_ns > 0)
+            RANGE(live->class_of[k].gap_ns, 1, INT64_MAX / 4 / TDM_CONTEXT_MAX);
         RANGE(live->class_of[k].epsilon, 1e-6, 1.0);
         RANGE(live->class_of[k].burst_ns, 0, INT64_MAX / 4);
         RANGE(live->class_of[k].weight, 1e-3, 1e3);

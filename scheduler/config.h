@@ -34,7 +34,8 @@ typedef struct tdm_sched_class {
     int64_t gap_ns;   /* between two tokens; the iteration limit while one decodes; > 0 */
     double epsilon;   /* share of its gaps that may be longer, (0, 1] */
     int64_t burst_ns; /* > 0: token n is due n * gap_ns after the first, for clients with a
-                         buffer, and burst_ns bounds each single gap; 0: every gap counts */
+                         buffer, and burst_ns bounds each single gap; gap_ns is 4 hours at
+                         most then; 0: every gap counts */
     double weight;    /* a token of it counts 1 / weight against its tenant's share; > 0 */
 } tdm_sched_class_t;
 

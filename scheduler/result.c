@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "appliance/base/atomic.h"
 #include "appliance/base/clock.h"
 #include "scheduler/step_private.h"
 
@@ -8,6 +9,10 @@
 #define CLOCK_HIGH 1.1
 #define CLOCK_PART (1.0 / 16.0) /* of the way, with each iteration */
 
+/* A turn takes what came while it went on: by so much a result may end after
+   the turn's own time.  More is a clock that lies. */
+#define AHEAD_NS TDM_NS_PER_S
+
 /* What comes back from the executor.  It is another process: a result is
    copied and checked against its plan before anything changes. */
 
@@ -16,6 +21,25 @@ static void doom(tdm_sched_t *s, tdm_reason_t reason) {
     tdm_sched_count(s, reason);
     if (!s->is_doomed) s->verdict = reason;
     s->is_doomed = 1;
+}
+
+/* When an iteration ran, by its result. */
+typedef struct span {
+    int64_t start_ns;
+    int64_t end_ns;
+} span_t;
+
+/* span_of reads each shared word once.  What has not happened yet, or ended
+   before it began, is counted and took no time: so no sum of times that the
+   executor gives passes its range. */
+static span_t span_of(tdm_sched_t *s, const tdm_result_t *r) {
+    span_t span = {tdm_load_relaxed(&r->start_ns), tdm_load_relaxed(&r->end_ns)};
+    int is_now = span.end_ns >= 0 && span.end_ns <= s->now_ns + AHEAD_NS;
+    if (is_now && span.start_ns >= 0 && span.start_ns <= span.end_ns) return span;
+    tdm_sched_count(s, TDM_FAULT_clock_backwards);
+    if (!is_now) span.end_ns = s->now_ns;
+    span.start_ns = span.end_ns;
+    return span;
 }
 
 /* copy_samples reads each shared word once; 0 where a sample contradicts
@@ -177,14 +201,14 @@ static double explained_ns(const tdm_sched_t *s, double profile_ns, int64_t actu
 }
 
 /* learn_cap shows the iteration to the cap. */
-static void learn_cap(tdm_sched_t *s, tdm_flight_t *f, const tdm_result_t *r) {
+static void learn_cap(tdm_sched_t *s, tdm_flight_t *f, const tdm_result_t *r, const span_t *span) {
     int64_t actual_ns = f->record.actual_ns;
-    int is_joined = s->end_ns != 0 && r->start_ns >= s->end_ns;
-    int64_t host_ns = is_joined ? r->start_ns - s->end_ns : -1;
+    int is_joined = s->end_ns != 0 && span->start_ns >= s->end_ns;
+    int64_t host_ns = is_joined ? span->start_ns - s->end_ns : -1;
     f->record.idle_ns = is_joined && f->record.planned_ns < s->end_ns ? (int64_t)r->idle_ns : -1;
-    s->end_ns = r->end_ns;
+    s->end_ns = span->end_ns;
     follow_clock(s, r);
-    judge_gaps(s, f, actual_ns + TDM_MAX(host_ns, 0), r->end_ns);
+    judge_gaps(s, f, actual_ns + TDM_MAX(host_ns, 0), span->end_ns);
     tdm_cap_sample_t x = {.predicted_ns = (double)f->record.predicted_ns,
                           .actual_ns = (double)actual_ns,
                           .host_ns = (double)host_ns,
@@ -202,13 +226,9 @@ static void learn_cap(tdm_sched_t *s, tdm_flight_t *f, const tdm_result_t *r) {
     s->stats.drift_cnt += !was_drifting && s->cap.is_drifting;
 }
 
-static void account(tdm_sched_t *s, tdm_flight_t *f, const tdm_result_t *r, uint32_t route,
-                    uint32_t reason) {
-    int64_t actual_ns = r->end_ns - r->start_ns;
-    if (actual_ns < 0) {
-        tdm_sched_count(s, TDM_FAULT_clock_backwards);
-        actual_ns = 0;
-    }
+static void account(tdm_sched_t *s, tdm_flight_t *f, const tdm_result_t *r, const span_t *span,
+                    uint32_t route, uint32_t reason) {
+    int64_t actual_ns = span->end_ns - span->start_ns;
     for (uint32_t k = 0; k < TDM_KIND_CNT; k++)
         if (r->vcta_planned[k] != r->vcta_executed[k]) {
             tdm_sched_count(s, TDM_FAULT_vcta_mismatch);
@@ -228,7 +248,7 @@ static void account(tdm_sched_t *s, tdm_flight_t *f, const tdm_result_t *r, uint
                        .kv_cnt = f->record.kv_cnt};
     tdm_predict_learn(&s->predict, &s->live.profile, (tdm_route_t)route, &load, f->profile_ns,
                       actual_ns);
-    learn_cap(s, f, r);
+    learn_cap(s, f, r, span);
     pace(s, &f->record);
     drain(s, actual_ns);
 }
@@ -264,8 +284,9 @@ void tdm_sched_result(tdm_sched_t *s, int64_t now_ns, const tdm_result_t *result
         doom(s, TDM_FAULT_executor_protocol);
         return;
     }
-    account(s, f, result, route, reason);
-    f->record.discard_cnt = take_samples(s, f, result->end_ns);
+    span_t span = span_of(s, result);
+    account(s, f, result, &span, route, reason);
+    f->record.discard_cnt = take_samples(s, f, span.end_ns);
     tdm_kv_done(&s->kv, f->record.iteration);
     tdm_sched_record_push(s, &f->record);
     s->flight_cnt--;

@@ -12,7 +12,7 @@ static void device(const tdm_sched_tile_t *t, tdm_flight_iteration_t *f) {
     if (!f->clock_mhz && tdm_board_get(t->w.board, TDM_BOARD_SM_CLOCK_MHZ, t->now_ns, &mhz))
         f->clock_mhz = (uint32_t)mhz;
     if (f->end_ns > f->start_ns && tdm_board_get(t->w.board, TDM_BOARD_POWER_MW, t->now_ns, &mw))
-        f->energy_uj = mw * (uint64_t)(f->end_ns - f->start_ns) / 1000000u;
+        f->energy_uj = mw * ((uint64_t)f->end_ns - (uint64_t)f->start_ns) / 1000000u;
 }
 
 /* missed_us: what the host needed to queue an iteration without its graph. */

@@ -212,6 +212,14 @@ static void the_default_is_valid_and_each_bad_value_is_named(void **state) {
     live.class_of[3].gap_ns = 0;
     assert_int_equal(tdm_sched_live_check(&live, &err), TDM_ERR_INVAL);
     assert_non_null(strstr(err.text, "gap_ns"));
+    /* the due time of a last token has its range too */
+    live.class_of[3].gap_ns = INT64_MAX / 4;
+    assert_int_equal(tdm_sched_live_check(&live, &err), TDM_OK);
+    live.class_of[3].burst_ns = 1;
+    assert_int_equal(tdm_sched_live_check(&live, &err), TDM_ERR_INVAL);
+    assert_non_null(strstr(err.text, "gap_ns"));
+    live.class_of[3].gap_ns = INT64_MAX / 4 / TDM_CONTEXT_MAX;
+    assert_int_equal(tdm_sched_live_check(&live, &err), TDM_OK);
 }
 
 int main(void) {

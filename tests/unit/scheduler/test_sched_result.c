@@ -192,6 +192,53 @@ static void lesser_oddities_are_counted_and_survived(void **state) {
     assert_int_equal(t->iteration_cnt, 3);
 }
 
+/* What an executor may say of its times. */
+static struct { int64_t start_ns, end_ns; } lie;
+static void times_lie(tdm_result_t *r) {
+    r->start_ns = lie.start_ns;
+    r->end_ns = lie.end_ns;
+}
+
+/* With the longest gap of a class that counts from its first token on, every
+   sum of times is near its bound. */
+static void a_clock_that_lies_is_counted_and_moves_nothing(void **state) {
+    (void)state;
+    tdm_sched_sizes_t sizes = world_sizes();
+    tdm_sched_live_t live = world_live();
+    live.class_of[1].gap_ns = INT64_MAX / 4 / TDM_CONTEXT_MAX;
+    live.class_of[1].burst_ns = INT64_MAX / 4;
+    rig_teardown(NULL);
+    world_open(&w, 3, &sizes, &live);
+    const int64_t told[] = {INT64_MIN, INT64_MIN + 1, -1, INT64_MAX / 2, INT64_MAX};
+    uint32_t id = rig_ask(20, 70, 1), cnt = 0;
+    world_plan(&w); /* the world wants a first token to come after its request */
+    assert_int_equal(deliver(no_damage), TDM_REASON_NONE);
+    w.now_ns += TDM_NS_PER_MS;
+    for (size_t i = 0; i < TDM_COUNT_OF(told); i++)
+        for (size_t k = 0; k <= TDM_COUNT_OF(told); k++) {
+            lie.start_ns = told[i];
+            lie.end_ns = k < TDM_COUNT_OF(told) ? told[k] : w.now_ns;
+            world_plan(&w);
+            assert_int_equal(deliver(times_lie), TDM_REASON_NONE);
+            assert_int_equal(world_stats(&w)->reason[TDM_FAULT_clock_backwards], ++cnt);
+            assert_true(world_stats(&w)->last_token_ns <= w.now_ns);
+            w.now_ns += TDM_NS_PER_MS;
+            world_plan(&w);
+            assert_int_equal(deliver(no_damage), TDM_REASON_NONE);
+            tdm_sched_record_t record = {.actual_ns = -1};
+            while (tdm_sched_record_pop(w.sched, &record))
+                assert_in_range(record.actual_ns, 0, 2 * TDM_NS_PER_MS);
+        }
+    for (uint32_t i = 0; i < 100 && w.end[id].kind != TDM_EVENT_END; i++) {
+        world_plan(&w);
+        assert_int_equal(deliver(no_damage), TDM_REASON_NONE);
+        w.now_ns += TDM_NS_PER_MS;
+    }
+    assert_int_equal(w.end[id].out_cnt, 70);
+    assert_int_equal(w.end[id].finish, TDM_FINISH_LENGTH);
+    assert_int_equal(world_stats(&w)->reason[TDM_FAULT_clock_backwards], cnt);
+}
+
 static void a_result_nobody_waits_for_is_a_protocol_fault(void **state) {
     (void)state;
     static tdm_result_t r;
@@ -255,6 +302,7 @@ int main(void) {
         CASE(a_result_that_contradicts_its_plan_ends_the_executor),
         CASE(an_undamaged_result_passes_the_same_road),
         CASE(lesser_oddities_are_counted_and_survived),
+        CASE(a_clock_that_lies_is_counted_and_moves_nothing),
         CASE(a_result_nobody_waits_for_is_a_protocol_fault),
         CASE(idle_time_is_of_plans_that_were_there_in_time),
         CASE(the_last_records_are_kept),
