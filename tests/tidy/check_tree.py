@@ -7,6 +7,7 @@ nobody uses, formatting.
 usage: check_tree.py ROOT     prints one line per finding; exit 1 if any
        check_tree.py --self   proves that each check can fail
 """
+import ast
 import collections
 import json
 import os
@@ -192,6 +193,21 @@ def check_figures(root, names, out):
             out.append(f"README.md: {name} is {figure.get(name)} in the ledger, not {value}")
 
 
+def check_mutants(root, names, out):
+    """The text that a list of bugs to plant replaces stands once in its source."""
+    for path in names:
+        if os.path.basename(path) != "mutate.py":
+            continue
+        text = read(root, path)
+        folder = re.search(r'os\.path\.join\(tree, "([\w/]+)", file\)', text).group(1)
+        lists = [n.value for n in ast.parse(text).body
+                 if isinstance(n, ast.Assign) and n.targets[0].id == "MUTANTS"]
+        for name, file, old, _ in ast.literal_eval(lists[0]):
+            cnt = read(root, f"{folder}/{file}").count(old)
+            if cnt != 1:
+                out.append(f"{path}: \"{name}\": its text stands {cnt} times in {folder}/{file}")
+
+
 def check_dead(root, names, out):
     """A function or macro that a header offers is used by code: comments and its own definition do not count."""
     code = {n: re.sub(r"/\*.*?\*/|//[^\n]*", "", read(root, n), flags=re.S) for n in names if n.endswith(CODE)}
@@ -232,6 +248,7 @@ def check(root):
     check_faults(root, names, out)
     check_orders(root, names, out)
     check_figures(root, names, out)
+    check_mutants(root, names, out)
     check_dead(root, names, out)
     check_format(root, names, out)
     return out
@@ -262,6 +279,8 @@ def self_test():
         put("tests/perf/results/ledger.jsonl",
             '{"name": "a.ratio", "value": 1.35}\n{"name": "b.us", "value": 3.1415}\n')
         put("tests/unit/ring/test_x.c", spdx + "static void a_present_one(void **state);\n")
+        put("tests/sim/mutate.py", '# SPDX-License-Identifier: Apache-2.0\nMUTANTS = [("gone", "step.c", "free(1)", ""),\n'
+            '           ("there", "step.c", "free(0)", "")]\npath = os.path.join(tree, "scheduler", file)\n')
         found = "\n".join(check(root))
         for want in ("may not include exec", "may not include <rte_mbuf", "private header leaves",
                      "atomic.h", "no bare reminders", "not in a polling tile", "not the licence",
@@ -269,13 +288,14 @@ def self_test():
                      "no test is named an_absent_test", "a cycle of arrows", "nobody uses TDM_LONELY",
                      "nobody uses tdm_alone", "nobody uses tdm_caller",
                      "appliance/ring/lost.c: orders memory",
-                     "a.ratio is 1.35 in the ledger, not 1.2"):
+                     "a.ratio is 1.35 in the ledger, not 1.2",
+                     "\"gone\": its text stands 0 times"):
             if want not in found:
                 print(f"self-test: the check for '{want}' did not fire\n{found}")
                 return 1
         if "a_present_one" in found or "b.us" in found or "tdm_called" in found \
-                or "ring.c: orders" in found:
-            print("self-test: a test that exists was missed, a figure that is right, a name in use, or a pair")
+                or "ring.c: orders" in found or "\"there\"" in found:
+            print("self-test: a test that exists was missed, a figure that is right, a name in use, a pair or a mutant")
             return 1
     return 0
 
