@@ -422,7 +422,7 @@ class SlowReader:
         self.socket = socket.socket()
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
         self.socket.connect(("127.0.0.1", PORT))
-        self.socket.sendall((f"POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
+        self.socket.sendall((f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
                              f"Content-Type: application/json\r\n"
                              f"Content-Length: {len(body)}\r\n\r\n").encode() + body)
 
@@ -435,7 +435,7 @@ def cancel_http1(model, count, seed, result):
     done = cancelled = refused = 0
     body = json.dumps({"model": model, "prompt": "load", "max_tokens": 12, "stream": True,
                        "ignore_eos": True}).encode()
-    head = (f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    head = (f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
             f"Connection: close\r\nContent-Length: {len(body)}\r\n\r\n").encode()
     for _ in range(count):
         s = socket.create_connection(("127.0.0.1", PORT), 30)

@@ -117,6 +117,8 @@ def http1():
         "chunked": b"POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
                    b"5;a=b\r\nhello\r\n0\r\nT: v\r\n\r\n",
         "expect": b"POST /echo HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\nok",
+        "names": b"GET /info HTTP/1.1\r\nHost: [::1]:80\r\nOrigin: https://a.localhost.:1\r\n\r\n"
+                 b"GET /info HTTP/1.1\r\nHost: [\r\nOrigin: null\r\n\r\n",
         "pipeline": b"GET /info HTTP/1.1\r\nHost: x\r\n\r\n" * 3,
         "both": b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nTransfer-Encoding: chunked"
                 b"\r\n\r\n3\r\nabc\r\n0\r\n\r\n",

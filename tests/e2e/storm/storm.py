@@ -28,7 +28,7 @@ def one(rng, connection):
         connection = socket.create_connection(("127.0.0.1", PORT), timeout=60)
     body = json.dumps({"prompt": f"storm {rng.randrange(1000)}", "max_tokens": rng.randint(1, 8),
                        "stream": True, "temperature": 0, "ignore_eos": True}).encode()
-    request = (b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    request = (b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
                b"Content-Length: %d\r\n\r\n" % len(body)) + body
     if rng.random() < 0.1:
         connection.sendall(request[:rng.choice((rng.randrange(1, len(request)), len(request)))])

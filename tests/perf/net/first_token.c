@@ -65,11 +65,11 @@ static int dial(uint16_t port) {
 
 static int64_t over_http1(int fd) {
     char text[65536], request[1024];
-    int sz =
-        snprintf(request, sizeof request,
-                 "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-                 "Content-Length: %zu\r\n\r\n%s",
-                 sizeof body - 1, body);
+    int sz = snprintf(
+        request, sizeof request,
+        "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        "Content-Length: %zu\r\n\r\n%s",
+        sizeof body - 1, body);
     size_t got = 0;
     int64_t from_ns = tdm_clock_now_ns(), seen_ns = 0;
     if (send(fd, request, (size_t)sz, MSG_NOSIGNAL) != sz) stop("cannot send over HTTP/1.1");
