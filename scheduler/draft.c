@@ -97,7 +97,6 @@ static void draft_bounds(tdm_sched_t *s, tdm_draft_t *d) {
     most = most > decode_cnt ? most - decode_cnt : 0u;
     d->token_max = TDM_MIN(d->token_max, most);
     if (tdm_draft_predict(s, d->both, &d->load) <= d->budget_ns) return;
-    s->stats.over_budget_cnt++;
     tdm_draft_skip(s, d, start_ns(s));
 }
 

@@ -68,11 +68,9 @@ typedef struct tdm_sched_stats {
     uint64_t discard_of[TDM_FINISH_CNT]; /* the same by how the sequence had ended */
     uint64_t forced_cnt;                 /* iterations over their limit to make progress */
     uint64_t outbox_stall_cnt;           /* plans not made: an api tile does not read its events */
-    uint64_t over_limit_cnt;             /* iterations that took longer than their limit */
     uint64_t restart_cnt;                /* executor lives that ended */
     uint64_t gap_cnt;                    /* gaps between tokens */
     uint64_t gap_over_cnt;               /* of them, over their class's */
-    uint64_t over_budget_cnt;            /* iterations whose decodes alone pass the limit */
     uint64_t outside_cnt;                /* iterations outside the measured table */
     uint64_t drift_cnt;                  /* alarms raised */
     uint64_t evict_cnt;                  /* places given up to a more urgent class */
@@ -102,11 +100,10 @@ typedef struct tdm_sched_stats {
     uint32_t is_draining; /* nothing more is accepted */
     uint32_t waiting_of[TDM_SLO_CLASS_MAX];
     uint32_t running_of[TDM_SLO_CLASS_MAX];
-    double correction;     /* actual over profile time, all routes, tracked */
-    double cap_quantile;   /* actual over predicted time that the cap allows for */
-    double cap_alpha;      /* share of iterations that it lets exceed that */
-    uint32_t is_drifting;  /* the machine left its profile */
-    int64_t last_token_ns; /* when the last TOKEN was sent; 0: never */
+    double correction;    /* actual over profile time, all routes, tracked */
+    double cap_quantile;  /* actual over predicted time that the cap allows for */
+    double cap_alpha;     /* share of iterations that it lets exceed that */
+    uint32_t is_drifting; /* the machine left its profile */
 } tdm_sched_stats_t;
 
 #endif /* TDM_SCHEDULER_RECORD_H */

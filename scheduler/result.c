@@ -88,7 +88,6 @@ static void take(tdm_sched_t *s, uint32_t idx, int32_t token, uint32_t flags, ui
     *tdm_tape_at(&s->tape, q->row, q->out_cnt) = token;
     q->out_cnt++;
     s->stats.output_tokens++;
-    s->stats.last_token_ns = s->now_ns;
     if (is_stop) {
         tdm_sched_end(s, idx, TDM_SEQ_DONE, TDM_FINISH_STOP, TDM_REASON_NONE);
         return;
@@ -241,7 +240,6 @@ static void account(tdm_sched_t *s, tdm_flight_t *f, const tdm_result_t *r, cons
     f->record.actual_ns = actual_ns;
     s->stats.iteration_cnt++;
     s->stats.route_cnt[route]++;
-    if (actual_ns > f->record.limit_ns) s->stats.over_limit_cnt++;
     tdm_load_t load = {.prefill_cnt = f->record.prefill_cnt,
                        .decode_cnt = f->record.decode_cnt,
                        .pair_cnt = f->record.pair_cnt,

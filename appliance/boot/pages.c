@@ -300,7 +300,8 @@ static void every_second(tdm_pages_t *p, events_t *e, int64_t now_ns) {
     end_event(e, data, sz, sz < left(e));
 }
 
-size_t tdm_pages_more(void *ctx, uint64_t *cursor, int64_t now_ns, char *buf, size_t cap) {
+/* more writes the next events of /api/v1/stream: a tdm_http1_more_fn. */
+static size_t more(void *ctx, uint64_t *cursor, int64_t now_ns, char *buf, size_t cap) {
     tdm_pages_t *p = ctx;
     events_t e = {.buf = buf, .cap = cap};
     uint64_t next = *cursor & CURSOR_NEXT, turn = *cursor >> 48;
@@ -315,7 +316,7 @@ size_t tdm_pages_more(void *ctx, uint64_t *cursor, int64_t now_ns, char *buf, si
 static int stream(tdm_pages_t *p, tdm_http1_page_t *page) {
     *page = (tdm_http1_page_t){.status = 200,
                                .content_type = TDM_CONTENT_EVENT_STREAM,
-                               .more = tdm_pages_more,
+                               .more = more,
                                .more_ctx = p,
                                .more_ms = LANE_MS};
     return 1;

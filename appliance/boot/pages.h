@@ -82,10 +82,6 @@ void tdm_pages_remember(tdm_pages_t *p, int64_t now_ns);
 /* tdm_pages_answer is the tdm_http1_page_fn; ctx is the tdm_pages_t. */
 int tdm_pages_answer(void *ctx, const tdm_http1_ask_t *ask, tdm_http1_page_t *page);
 
-/* tdm_pages_more writes the next events of /api/v1/stream; a
-   tdm_http1_more_fn, ctx is the tdm_pages_t. */
-size_t tdm_pages_more(void *ctx, uint64_t *cursor, int64_t now_ns, char *buf, size_t cap);
-
 void tdm_pages_close(tdm_pages_t *p);
 
 #endif /* TDM_BOOT_PAGES_H */

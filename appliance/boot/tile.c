@@ -39,7 +39,7 @@ void tdm_tile_account(tdm_tile_t *t, int64_t now_ns) {
     if (t->block && now_ns - t->account.flush_ns >= FLUSH_NS) flush(t, now_ns);
 }
 
-void tdm_tile_run(tdm_tile_t *t) {
+static void run(tdm_tile_t *t) {
     while (!tdm_load_relaxed(&t->stop)) {
         int64_t now_ns = tdm_clock_now_ns();
         tdm_tile_account(t, now_ns);
@@ -56,7 +56,7 @@ void tdm_tile_run(tdm_tile_t *t) {
 }
 
 static void *body(void *arg) {
-    tdm_tile_run(arg);
+    run(arg);
     return NULL;
 }
 

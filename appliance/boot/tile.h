@@ -48,9 +48,6 @@ TDM_MUST_USE tdm_status_t tdm_tile_start(tdm_tile_t *t, tdm_error_t *err);
 /* tdm_tile_stop ends the loop after its current turn and joins. */
 void tdm_tile_stop(tdm_tile_t *t);
 
-/* tdm_tile_run is the loop itself, for a thread that exists already. */
-void tdm_tile_run(tdm_tile_t *t);
-
 /* tdm_tile_account closes the turn that began before, at the begin of the
    next: for a loop of its own, which then says in account.was_busy whether
    the turn found work and in account.has_slept whether a sleep followed. */

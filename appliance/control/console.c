@@ -57,17 +57,9 @@ void tdm_console_actor(const tdm_console_t *c, const tdm_http1_ask_t *ask, tdm_a
 
 /* --- answers -------------------------------------------------------------- */
 
-static void say(tdm_console_t *c, tdm_http1_page_t *page, uint16_t status, size_t sz) {
-    if (sz >= TDM_CONSOLE_TEXT_MAX) {
-        tdm_console_refuse(c, page, 500, "internal", "the answer does not fit its buffer");
-        return;
-    }
-    *page = (tdm_http1_page_t){
-        .status = status, .content_type = TDM_CONTENT_JSON, .data = c->text, .sz = sz};
-}
-
-void tdm_console_refuse(tdm_console_t *c, tdm_http1_page_t *page, uint16_t status, const char *code,
-                        const char *message) {
+/* refuse fills page with an error of the API. */
+static void refuse(tdm_console_t *c, tdm_http1_page_t *page, uint16_t status, const char *code,
+                   const char *message) {
     const char *type = status >= 500   ? "server_error"
                        : status == 403 ? "permission_error"
                        : status == 401 ? "authentication_error"
@@ -86,15 +78,24 @@ void tdm_console_refuse(tdm_console_t *c, tdm_http1_page_t *page, uint16_t statu
                                .sz = n > 0 ? (uint64_t)n : 0};
 }
 
+static void say(tdm_console_t *c, tdm_http1_page_t *page, uint16_t status, size_t sz) {
+    if (sz >= TDM_CONSOLE_TEXT_MAX) {
+        refuse(c, page, 500, "internal", "the answer does not fit its buffer");
+        return;
+    }
+    *page = (tdm_http1_page_t){
+        .status = status, .content_type = TDM_CONTENT_JSON, .data = c->text, .sz = sz};
+}
+
 void tdm_console_turn_away(tdm_console_t *c, const tdm_http1_ask_t *ask, tdm_http1_page_t *page) {
     if (ask->peer_fd >= 0)
-        tdm_console_refuse(c, page, 403, "auth", "this needs the role viewer");
+        refuse(c, page, 403, "auth", "this needs the role viewer");
     else
-        tdm_console_refuse(c, page, 401, "auth",
-                           ask->is_misnamed && c->auth->key_cnt == 0
-                               ? "Host or Origin name another machine than this one: ask by "
-                                 "address, by localhost or by a name of http.hosts"
-                               : "a valid bearer key is required");
+        refuse(c, page, 401, "auth",
+               ask->is_misnamed && c->auth->key_cnt == 0
+                   ? "Host or Origin name another machine than this one: ask by "
+                     "address, by localhost or by a name of http.hosts"
+                   : "a valid bearer key is required");
 }
 
 static void count(tdm_console_t *c, tdm_reason_t reason) {
@@ -113,12 +114,12 @@ static void deny(tdm_console_t *c, const tdm_actor_t *actor, const char *what,
                  tdm_http1_page_t *page, const char *message) {
     record(c, actor, what, "", "denied", message);
     count(c, TDM_REFUSE_auth);
-    tdm_console_refuse(c, page, 403, "auth", message);
+    refuse(c, page, 403, "auth", message);
 }
 
 static void bad(tdm_console_t *c, tdm_http1_page_t *page, const char *message) {
     count(c, TDM_REFUSE_bad_value);
-    tdm_console_refuse(c, page, 400, "bad_value", message);
+    refuse(c, page, 400, "bad_value", message);
 }
 
 /* --- what is asked ---------------------------------------------------------- */
@@ -228,7 +229,7 @@ static void conflict(tdm_console_t *c, const tdm_actor_t *actor, uint32_t base,
     (void)snprintf(text, sizeof text, "made from revision %u, but %u is in force: look again", base,
                    c->ask.revision);
     record(c, actor, tdm_change_kind_name(TDM_CHANGE_APPLY), c->ask.why, "refused", text);
-    tdm_console_refuse(c, page, 409, "conflict", text);
+    refuse(c, page, 409, "conflict", text);
 }
 
 /* act does what an allowed POST asks. */
@@ -258,7 +259,7 @@ static void act(tdm_console_t *c, const tdm_http1_ask_t *ask, const tdm_actor_t 
     } else if (a->kind == TDM_CHANGE_NONE) {
         say(c, page, 200, tdm_change_diff_text(&c->change, &c->ask, c->text, TDM_CONSOLE_TEXT_MAX));
     } else if (tdm_change_post(&c->change, &c->ask, &number, &err) != TDM_OK) {
-        tdm_console_refuse(c, page, 409, "busy", err.text);
+        refuse(c, page, 409, "busy", err.text);
     } else {
         c->wake(c->wake_ctx);
         int n = snprintf(c->text, TDM_CONSOLE_TEXT_MAX, "{\"asked\": %u}\n", number);
@@ -278,8 +279,7 @@ static int post(tdm_console_t *c, const tdm_http1_ask_t *ask, tdm_http1_page_t *
     if (no)
         deny(c, &actor, a->path, page, no);
     else if (ask->body_sz && !is_json)
-        tdm_console_refuse(c, page, 415, "unsupported_media_type",
-                           "the body must be application/json");
+        refuse(c, page, 415, "unsupported_media_type", "the body must be application/json");
     else
         act(c, ask, &actor, a, page);
     return 1;

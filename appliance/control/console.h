@@ -67,10 +67,6 @@ void tdm_console_actor(const tdm_console_t *c, const tdm_http1_ask_t *ask, tdm_a
    tdm_console_t. */
 int tdm_console_answer(void *ctx, const tdm_http1_ask_t *ask, tdm_http1_page_t *page);
 
-/* tdm_console_refuse fills page with an error of the API. */
-void tdm_console_refuse(tdm_console_t *c, tdm_http1_page_t *page, uint16_t status, const char *code,
-                        const char *message);
-
 /* tdm_console_turn_away fills page with why an asker of role NONE may not
    look. */
 void tdm_console_turn_away(tdm_console_t *c, const tdm_http1_ask_t *ask, tdm_http1_page_t *page);

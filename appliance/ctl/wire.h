@@ -26,7 +26,6 @@ struct tdm_wire {
     /* get fetches a small page, NUL-terminated, before the replay. */
     tdm_status_t (*get)(tdm_wire_t *w, const char *path, char *buf, size_t sz, tdm_error_t *err);
     void (*close)(tdm_wire_t *w);
-    uint64_t reconnect_cnt; /* connections that had to be made again */
 };
 
 TDM_MUST_USE tdm_status_t tdm_wire_h3(const tdm_ctl_options_t *options, uint32_t connections,

@@ -80,7 +80,6 @@ static void renew(h3_t *h, uint32_t k) {
     tdm_error_t err = {0};
     tdm_client_close(h->client[k]);
     h->client[k] = NULL;
-    h->wire.reconnect_cnt++;
     if (dial(h, k, &err) != TDM_OK) h->client[k] = NULL;
 }
 

@@ -37,8 +37,10 @@ float tdm_profile_lin_ns(const tdm_profile_table_t *t, float tok) {
     return t->lin_ns[i] + (t->lin_ns[i + 1u] - t->lin_ns[i]) * f;
 }
 
-float tdm_profile_steady(const tdm_profile_point_t *p, float base_ns, float iteration_ns,
-                         uint32_t is_model) {
+/* steady takes the noise off a time: it is what it says beyond base and the
+   doubt of its point in an iteration that took so long. */
+static float steady(const tdm_profile_point_t *p, float base_ns, float iteration_ns,
+                    uint32_t is_model) {
     if (is_model) return p->ns;
     /* three samples that agree leave less doubt than a rule of thumb */
     float doubt = p->cnt < 3 ? DOUBT : fminf(2.0f * (p->spread - 1.0f), DOUBT);
@@ -81,7 +83,7 @@ static void note(const tdm_profile_table_t *t, const tdm_profile_point_t *p,
                  const tdm_profile_fit_t *fit, uint32_t is_model, tdm_profile_parts_t *parts) {
     float law = law_ns(fit, (float)p->chunk, (float)p->depth, (float)p->batch, (float)p->kv);
     float lin = tdm_profile_lin_ns(t, (float)(p->chunk + p->batch));
-    float ns = tdm_profile_steady(p, law, lin + law, is_model);
+    float ns = steady(p, law, lin + law, is_model);
     float ratio = law > 0.0f && ns > 0.0f ? ns / law : 0.0f;
     if (p->chunk > 0)
         parts->prefill[tdm_profile_index(t->depth_at, H, p->depth)]

@@ -41,9 +41,4 @@ uint32_t tdm_profile_index(const float *axis, uint32_t cnt, uint32_t x);
    the scheduler reads it. */
 float tdm_profile_lin_ns(const tdm_profile_table_t *table, float tok);
 
-/* tdm_profile_steady takes the noise off a time: it is what it says beyond
-   base and the doubt of its point in an iteration that took so long. */
-float tdm_profile_steady(const tdm_profile_point_t *point, float base_ns, float iteration_ns,
-                         uint32_t is_model);
-
 #endif /* TDM_PROFILE_PARTS_H */

@@ -25,7 +25,9 @@ static int byte_of(uint32_t c) {
     return 0xad;
 }
 
-int64_t tdm_spelling_bytes(const char *text, uint64_t sz, char *out) {
+/* byte_spelling turns byte-level characters into their bytes and gives their
+   number; -1 where one stands for no byte. */
+static int64_t byte_spelling(const char *text, uint64_t sz, char *out) {
     if (!tdm_utf8_is_valid((const uint8_t *)text, sz)) return -1;
     int64_t n = 0;
     for (uint64_t i = 0; i < sz;) {
@@ -79,7 +81,7 @@ tdm_status_t tdm_spelling_add(tdm_tokenizer_t *t, const char *text, uint64_t sz,
         return tdm_vocab_add(&t->vocab, bytes, 1, TDM_TOKEN_BYTE, err);
     }
     if (t->form == TDM_TOK_BYTE_LEVEL) {
-        int64_t n = tdm_spelling_bytes(text, sz, bytes);
+        int64_t n = byte_spelling(text, sz, bytes);
         if (n < 0)
             return tdm_error_set(err, TDM_ERR_CORRUPT, "tokenizer: token %u is not byte-level", id);
         return tdm_vocab_add(&t->vocab, bytes, (uint64_t)n, TDM_TOKEN_NORMAL, err);
@@ -94,7 +96,7 @@ tdm_status_t tdm_spelling_add(tdm_tokenizer_t *t, const char *text, uint64_t sz,
 static uint64_t spell(const tdm_tokenizer_t *t, const char *text, uint64_t sz, char *out) {
     if (sz == 0 || sz > TDM_PIECE_MAX) return 0;
     if (t->form == TDM_TOK_PIECES) return tdm_spelling_spaces(text, sz, out);
-    int64_t n = tdm_spelling_bytes(text, sz, out);
+    int64_t n = byte_spelling(text, sz, out);
     return n < 0 ? 0 : (uint64_t)n;
 }
 

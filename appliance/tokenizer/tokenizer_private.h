@@ -171,11 +171,10 @@ typedef int (*tdm_word_fn)(void *ctx, const char *word, uint32_t sz);
 TDM_MUST_USE int tdm_pretok_walk(const tdm_pretok_t *p, tdm_encode_scratch_t *s, const char *text,
                                  uint32_t sz, tdm_word_fn word, void *ctx);
 
-/* spelling.c.  bytes and spaces turn a token's spelling into its bytes, at
-   most sz of them, and give their number; -1 where a character stands for
-   no byte.  hex_byte reads "<0xHH>", -1 for anything else.  add enters the
-   next id of a vocabulary by its spelling; rule_add one merge of its list. */
-int64_t tdm_spelling_bytes(const char *text, uint64_t sz, char *out);
+/* spelling.c.  spaces turns a piece's spelling into its bytes, at most sz of
+   them, and gives their number.  hex_byte reads "<0xHH>", -1 for anything
+   else.  add enters the next id of a vocabulary by its spelling; rule_add
+   one merge of its list. */
 uint64_t tdm_spelling_spaces(const char *text, uint64_t sz, char *out);
 int tdm_spelling_hex_byte(const char *text, uint64_t sz);
 TDM_MUST_USE tdm_status_t tdm_spelling_add(tdm_tokenizer_t *t, const char *text, uint64_t sz,

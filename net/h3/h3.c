@@ -158,7 +158,6 @@ void exchange_give_back(stream_t *st) {
 void stream_free(stream_t *st) {
     session_t *s = st->session;
     tdm_h3_t *h = s->h;
-    if (st->is_end_sent && !st->is_gone) h->counters.replies_done++;
     client_left(st);
     exchange_give_back(st);
     if (st->prev == NONE_IDX) {

@@ -93,11 +93,7 @@ typedef struct tdm_h3_config {
 typedef struct tdm_h3_counters {
     uint64_t requests;                /* header sections that came whole */
     uint64_t replies;                 /* heads submitted */
-    uint64_t replies_done;            /* streams that ended well */
-    uint64_t resets_rx;               /* RESET_STREAM or STOP_SENDING by peers */
-    uint64_t resets_tx;               /* streams we reset */
     uint64_t protocol_errors;         /* streams or connections with bad HTTP/3 */
-    uint64_t stream_refused;          /* no stream record was free */
     uint64_t body_discarded_sz;       /* bytes read and dropped */
     uint64_t stale;                   /* reply words for an exchange already closed */
     uint64_t refused[TDM_REASON_CNT]; /* answered by h3 itself, by reason */

@@ -91,7 +91,6 @@ void late_remove(stream_t *st);
 void exchange_give_back(stream_t *st);
 
 /* session.c */
-int session_open(void *ctx, tdm_quic_conn_t *c, int64_t now_ns);
 void session_drain(session_t *s);
 extern const tdm_quic_app_t session_calls;
 

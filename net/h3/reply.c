@@ -179,7 +179,6 @@ void reply_more(stream_t *st) {
 
 void reply_cut(stream_t *st, uint64_t error) {
     session_t *s = st->session;
-    s->h->counters.resets_tx++;
     st->is_gone = 1;
     late_remove(st);
     (void)nghttp3_conn_shutdown_stream_read(s->nc, st->id);

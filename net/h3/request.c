@@ -150,7 +150,6 @@ static int on_begin(nghttp3_conn *nc, int64_t id, void *user, void *stream_user)
     session_t *s = user;
     stream_t *st = stream_open(s, id);
     if (st == NULL) {
-        s->h->counters.stream_refused++;
         (void)nghttp3_conn_shutdown_stream_read(nc, id);
         tdm_quic_conn_reset(s->c, id, NGHTTP3_H3_REQUEST_REJECTED);
         return 0;
@@ -236,7 +235,6 @@ static int on_reset_wanted(nghttp3_conn *nc, int64_t id, uint64_t error, void *u
                            void *stream_user) {
     session_t *s = user;
     stream_t *st = stream_user;
-    s->h->counters.resets_tx++;
     if (st != NULL) client_left(st);
     nghttp3_conn_shutdown_stream_write(nc, id);
     tdm_quic_conn_stop_write(s->c, id, error);

@@ -44,7 +44,7 @@ static int bind_own_streams(session_t *s) {
     return rv != 0 ? rv : nghttp3_conn_bind_qpack_streams(s->nc, encoder, decoder);
 }
 
-int session_open(void *ctx, tdm_quic_conn_t *c, int64_t now_ns) {
+static int session_open(void *ctx, tdm_quic_conn_t *c, int64_t now_ns) {
     tdm_h3_t *h = ctx;
     h->now_ns = now_ns;
     session_t *s = &h->session[tdm_quic_conn_idx(c)];
@@ -106,14 +106,13 @@ static stream_t *find(session_t *s, int64_t id) {
 }
 
 static int on_reset(void *ctx, tdm_quic_conn_t *c, int64_t id, uint64_t error) {
+    (void)ctx;
     (void)error;
-    tdm_h3_t *h = ctx;
     session_t *s = tdm_quic_conn_user(c);
     (void)nghttp3_conn_shutdown_stream_read(s->nc, id);
     stream_t *st = find(s, id);
     /* After our STOP_SENDING it is the answer we asked for. */
     if (st == NULL || st->is_whole || st->is_read_stopped) return 0;
-    h->counters.resets_rx++;
     client_left(st);
     nghttp3_conn_shutdown_stream_write(s->nc, id);
     tdm_quic_conn_stop_write(c, id, NGHTTP3_H3_REQUEST_CANCELLED);
@@ -129,7 +128,6 @@ static void on_input_done(void *ctx, tdm_quic_conn_t *c, int64_t now_ns) {
     for (uint32_t i = s->first; i != NONE_IDX; i = h->stream[i].next) {
         stream_t *st = &h->stream[i];
         if (st->is_gone || st->is_end_sent || !tdm_quic_conn_is_shut(c, st->id)) continue;
-        h->counters.resets_rx++;
         client_left(st);
         nghttp3_conn_shutdown_stream_write(s->nc, st->id);
         stop_read(st, NGHTTP3_H3_REQUEST_CANCELLED);

@@ -168,7 +168,6 @@ typedef struct request {
     uint16_t method;
     uint16_t refuse;      /* TDM_REFUSE_* the door answers itself, or 0 */
     uint8_t has_head;     /* header fields were looked at */
-    uint8_t is_answered;  /* a response was queued */
     uint8_t is_truncated; /* path or query did not fit */
     uint8_t is_trusted;   /* of this machine, and asks by its name */
     uint8_t is_misnamed;  /* of this machine, and asks by another's name */
@@ -181,8 +180,6 @@ typedef struct request {
 enum MHD_Result tdm_http1_accept(void *cls, const struct sockaddr *addr, socklen_t addr_sz);
 void tdm_http1_connection(void *cls, connection_t *conn, void **socket_ctx,
                           enum MHD_ConnectionNotificationCode code);
-int tdm_http1_is_loopback(const struct sockaddr *addr);
-int tdm_http1_is_unix(const struct sockaddr *addr);
 
 /* tdm_http1_is_local: a process of this machine, over the Unix socket
    where is_unix. */

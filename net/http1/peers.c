@@ -23,11 +23,11 @@ static void key_of(const struct sockaddr *addr, uint8_t key[16]) {
     }
 }
 
-int tdm_http1_is_unix(const struct sockaddr *addr) {
+static int is_unix_socket(const struct sockaddr *addr) {
     return addr->sa_family == AF_UNIX;
 }
 
-int tdm_http1_is_loopback(const struct sockaddr *addr) {
+static int is_loopback(const struct sockaddr *addr) {
     static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff}, one[16] = {[15] = 1};
     uint8_t key[16];
     if (addr->sa_family != AF_INET && addr->sa_family != AF_INET6) return 0;
@@ -38,8 +38,8 @@ int tdm_http1_is_loopback(const struct sockaddr *addr) {
 int tdm_http1_is_local(connection_t *conn, int *is_unix) {
     const union MHD_ConnectionInfo *peer =
         MHD_get_connection_info(conn, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
-    *is_unix = peer && peer->client_addr && tdm_http1_is_unix(peer->client_addr);
-    return *is_unix || (peer && peer->client_addr && tdm_http1_is_loopback(peer->client_addr));
+    *is_unix = peer && peer->client_addr && is_unix_socket(peer->client_addr);
+    return *is_unix || (peer && peer->client_addr && is_loopback(peer->client_addr));
 }
 
 /* find gives the place of key, else a free one, else NULL: the table is
@@ -195,7 +195,7 @@ void tdm_http1_connection(void *cls, connection_t *conn, void **socket_ctx,
     tdm_http1_t *d = cls;
     const union MHD_ConnectionInfo *info =
         MHD_get_connection_info(conn, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
-    if (info && info->client_addr && tdm_http1_is_unix(info->client_addr)) {
+    if (info && info->client_addr && is_unix_socket(info->client_addr)) {
         on_unix(d, conn, socket_ctx, code == MHD_CONNECTION_NOTIFY_STARTED);
         return;
     }

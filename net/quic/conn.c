@@ -207,11 +207,7 @@ void conn_close_heavy(tdm_quic_conn_t *c) {
 
 void conn_free(tdm_quic_conn_t *c) {
     tdm_quic_t *q = c->q;
-    if (c->state == CONN_CLOSING) {
-        q->closing_cnt--;
-    } else {
-        q->counters.connections_closed++;
-    }
+    if (c->state == CONN_CLOSING) q->closing_cnt--;
     conn_close_heavy(c);
     ready_remove(c);
     timer_set(&q->timers, c->idx, TDM_TIME_NEVER);

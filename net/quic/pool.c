@@ -188,7 +188,6 @@ void *tdm_pool_alloc(tdm_pool_account_t *a, uint64_t sz) {
     charge = (uint64_t)b->size * UNIT;
     a->used_sz += charge;
     a->high_sz = TDM_MAX(a->high_sz, a->used_sz);
-    a->alloc_cnt++;
     p->stat.used_sz += charge;
     p->stat.high_sz = TDM_MAX(p->stat.high_sz, p->stat.used_sz);
     p->stat.block_cnt++;

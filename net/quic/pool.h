@@ -31,9 +31,8 @@ typedef struct tdm_pool_account {
     uint64_t quota_sz; /* bytes, headers included */
     uint64_t used_sz;
     uint64_t high_sz;
-    uint64_t alloc_cnt; /* allocations that succeeded, ever */
-    uint64_t fail_cnt;  /* allocations that were refused */
-    uint32_t first;     /* of the blocks it holds */
+    uint64_t fail_cnt; /* allocations that were refused */
+    uint32_t first;    /* of the blocks it holds */
     uint32_t reserved;
 } tdm_pool_account_t;
 

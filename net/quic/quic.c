@@ -204,7 +204,6 @@ static tdm_reason_t input_new(tdm_quic_t *q, const tdm_datagram_t *dg,
 tdm_reason_t tdm_quic_input(tdm_quic_t *q, const tdm_datagram_t *dg, int64_t now_ns) {
     q->now_ns = now_ns;
     q->counters.datagrams_rx++;
-    q->counters.bytes_rx += dg->payload_sz;
     if (dg->payload_sz == 0) return drop(q, TDM_DROP_quic_malformed);
     ngtcp2_version_cid vc;
     int rv = ngtcp2_pkt_decode_version_cid(&vc, dg->payload, dg->payload_sz, CID_SZ);
@@ -266,7 +265,6 @@ static void refresh_gauges(tdm_quic_t *q) {
     q->counters.pool_used_sz = s.used_sz;
     q->counters.pool_high_sz = s.high_sz;
     q->counters.left_blocks = s.left_cnt;
-    q->counters.backlog_cnt = q->backlog.cnt;
 }
 
 uint32_t tdm_quic_poll(tdm_quic_t *q, int64_t now_ns) {
@@ -298,10 +296,7 @@ uint32_t tdm_quic_output(tdm_quic_t *q, uint8_t *buf, uint32_t buf_sz, tdm_datag
     for (uint32_t i = 0; sz == 0 && i < VISIT_PER_OUTPUT && q->ready_head != NONE_IDX; i++) {
         sz = conn_output(&q->conn[q->ready_head], buf, buf_sz, dg);
     }
-    if (sz > 0) {
-        q->counters.datagrams_tx++;
-        q->counters.bytes_tx += sz;
-    }
+    if (sz > 0) q->counters.datagrams_tx++;
     return sz;
 }
 

@@ -156,14 +156,11 @@ typedef struct tdm_quic_config {
 typedef struct tdm_quic_counters {
     uint64_t datagrams_rx;
     uint64_t datagrams_tx;
-    uint64_t bytes_rx;
-    uint64_t bytes_tx;
     uint64_t handshakes_started;
     uint64_t handshakes_done;
     uint64_t handshakes_failed;  /* started == done + failed + half_open_cnt */
-    uint64_t connections_closed; /* by either side, idle included */
-    uint64_t connections_idle;   /* of those, by silence */
-    uint64_t connections_failed; /* of those, by an error */
+    uint64_t connections_idle;   /* ended by silence */
+    uint64_t connections_failed; /* ended by an error */
     uint64_t version_answers;
     uint64_t retries;      /* Retry packets sent */
     uint64_t retry_tokens; /* connections begun with a good token */
@@ -182,10 +179,8 @@ typedef struct tdm_quic_counters {
     uint64_t pool_high_sz;         /* most of it ever used */
     uint32_t connection_cnt;       /* gauge: slots in use, closing ones included */
     uint32_t tls_session_cnt;      /* gauge: GnuTLS sessions on the heap */
-    uint32_t backlog_cnt;          /* gauge: first datagrams that wait */
     uint32_t half_open_cnt;        /* gauge: unfinished handshakes */
     uint32_t is_retry_on;          /* gauge */
-    uint32_t reserved;
 } tdm_quic_counters_t;
 
 /* --- life ----------------------------------------------------------- */

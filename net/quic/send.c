@@ -46,7 +46,6 @@ static uint32_t write_close(tdm_quic_conn_t *c, uint8_t *buf, uint32_t buf_sz, t
     c->state = CONN_CLOSING;
     c->is_close_due = 0;
     q->closing_cnt++;
-    q->counters.connections_closed++;
     timer_set(&q->timers, c->idx, q->now_ns + 3 * pto_ns);
     return (uint32_t)n;
 }

@@ -50,7 +50,7 @@ typedef struct sim {
     uint32_t open_cnt;
     uint32_t waiting_cnt; /* of them, without a token */
     double *ttft, *e2e;
-    uint32_t ttft_cnt, e2e_cnt, good_cnt, met_cnt;
+    uint32_t ttft_cnt, e2e_cnt, good_cnt;
     uint64_t chunk_tok, bound_tok;
 } sim_t;
 
@@ -183,7 +183,6 @@ static void see_end(sim_t *s, client_t *c) {
     s->out->finished++;
     s->e2e[s->e2e_cnt++] = (double)(c->last_ns - r->arrival_ns);
     int is_met = c->first_ns - r->arrival_ns <= s->ask->ttft_ns;
-    s->met_cnt += (uint32_t)is_met;
     s->good_cnt += is_met && (double)c->over_cnt <= 0.01 * (double)c->gap_cnt;
 }
 
@@ -335,7 +334,7 @@ static double over(double a, double b) {
 
 static void sum_up(sim_t *s) {
     tdm_sim_result_t *r = s->out;
-    double gaps = (double)r->gap_cnt, rows = s->ask->workload->row_cnt;
+    double gaps = (double)r->gap_cnt;
     r->over_share = over(r->over_share, gaps);
     r->stall200_share = over(r->stall200_share, gaps);
     r->stall500_share = over(r->stall500_share, gaps);
@@ -346,7 +345,6 @@ static void sum_up(sim_t *s) {
     r->ttft_p99_ns = at_share(s->ttft, s->ttft_cnt, 0.99);
     r->e2e_p50_ns = at_share(s->e2e, s->e2e_cnt, 0.5);
     r->e2e_p99_ns = at_share(s->e2e, s->e2e_cnt, 0.99);
-    r->ttft_met_share = over(s->met_cnt, rows);
     r->span_s = (double)(s->now_ns - TDM_NS_PER_S) / 1e9;
     r->goodput = over(s->good_cnt, r->span_s);
     r->chunk_bound = over((double)s->bound_tok, (double)r->bound_cnt);

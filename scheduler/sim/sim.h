@@ -61,13 +61,12 @@ typedef struct tdm_sim_result {
     double gap_p50_ns, gap_p99_ns, gap_p999_ns;
     double ttft_p50_ns, ttft_p99_ns;
     double e2e_p50_ns, e2e_p99_ns;
-    double ttft_met_share; /* of all requests */
-    double goodput;        /* requests a second with TTFT met and 99 % of gaps inside */
-    double chunk_bound;    /* mean prefill tokens where the time limit cut */
-    double chunk_mean;     /* of all iterations with both kinds */
-    double fused_share;    /* of iterations with both kinds */
-    double busy_ns;        /* of a quiet machine, by the cost model */
-    double attention_ns;   /* of it; and what it would be with both kinds one after the other */
+    double goodput;      /* requests a second with TTFT met and 99 % of gaps inside */
+    double chunk_bound;  /* mean prefill tokens where the time limit cut */
+    double chunk_mean;   /* of all iterations with both kinds */
+    double fused_share;  /* of iterations with both kinds */
+    double busy_ns;      /* of a quiet machine, by the cost model */
+    double attention_ns; /* of it; and what it would be with both kinds one after the other */
     double serial_attention_ns;
     double span_s; /* first arrival to last token */
     double gap_sum_ns;

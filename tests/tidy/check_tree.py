@@ -57,7 +57,7 @@ TILE_ALLOWED = {"net/quic/cert.c"}  # boot time only
 ORDERS = re.compile(r"\btdm_(load_acquire|store_release|swap_acq_rel|add_acq_rel|cas_acq_rel)\b"
                     r"|\bmemory_order_(acquire|release|acq_rel|seq_cst)\b|\b__threadfence")
 # Part of tandem-exec, whose image what was measured on GPUs belongs to: they go with its next change.
-UNUSED = {"tdm_reason_group_name", "tdm_pod_spans"}
+UNUSED = {"tdm_reason_group_name", "tdm_pod_spans", "tdm_hopper_time", "tdm_worklist_tile_tok"}
 
 
 def arrows(root):
@@ -209,17 +209,24 @@ def check_mutants(root, names, out):
 
 
 def check_dead(root, names, out):
-    """A function or macro that a header offers is used by code: comments and its own definition do not count."""
+    """A function or macro that a header offers is used by code, and a function by another file than its own:
+    comments and its definition do not count."""
     code = {n: re.sub(r"/\*.*?\*/|//[^\n]*", "", read(root, n), flags=re.S) for n in names if n.endswith(CODE)}
+    said = {path: set(re.findall(r"\b(?:tdm|TDM)_\w+", text)) for path, text in code.items()}
     used = collections.Counter(w for text in code.values() for w in re.findall(r"\b(?:tdm|TDM)_\w+", text))
-    defined = {name for path, text in code.items() if not path.endswith(".h")
+    defined = {name: path for path, text in code.items() if not path.endswith(".h")
                for name in re.findall(r"^\w[\w *]*?\b(tdm_\w+)\([^;{}]*\)\s*\{", text, re.M)}
     for path, text in code.items():
         if not path.endswith(".h") or path.startswith("tests/"):
             continue
         for name in re.findall(r"^(?:#define |\w[\w *]*?\b(?=tdm_\w+\())((?:tdm|TDM)_\w+)", text, re.M):
-            if used[name] - (name in defined) <= 1 and not name.endswith("_H") and name not in UNUSED:
+            if name in UNUSED or name.endswith("_H"):
+                continue
+            if used[name] - (name in defined) <= 1:
                 out.append(f"{path}: nobody uses {name}")
+            elif name in defined and not any(name in words for other, words in said.items()
+                                             if other not in (path, defined[name])):
+                out.append(f"{path}: only {defined[name]} uses {name}: static there")
 
 
 def check_format(root, names, out):
@@ -270,8 +277,9 @@ def self_test():
         put("appliance/ring/none.c", "int a;\n")
         put("surplus/file.c", spdx)
         put("appliance/ring/ring.h", spdx + "#define TDM_LONELY 1\nint tdm_alone(void);\n"
-            "int tdm_called(void);\n/* tdm_caller: a word. */\nint tdm_caller(void);\n")
-        put("appliance/ring/ring.c", spdx + "int tdm_caller(void) { return tdm_load_acquire(tdm_called()); }\n")
+            "int tdm_called(void);\n/* tdm_caller: a word. */\nint tdm_caller(void);\nint tdm_inward(void);\n")
+        put("appliance/ring/ring.c", spdx + "int tdm_caller(void) { return tdm_load_acquire(tdm_called()); }\n"
+            "int tdm_inward(void) {}\nstatic int f(void) { return tdm_inward(); }\n")
         put("deploy/docs/faults.md", "| a fault | `an_absent_test`, `a_present_one` |\n")
         put("deploy/docs/memory-order.md", "| R1 | `ring.c` | it is whole |\n")
         put("appliance/ring/lost.c", spdx + "int f(int *p) { return tdm_load_acquire(p); }\n")
@@ -287,6 +295,7 @@ def self_test():
                      "agreed top level", "no test names drop lonely_reason",
                      "no test is named an_absent_test", "a cycle of arrows", "nobody uses TDM_LONELY",
                      "nobody uses tdm_alone", "nobody uses tdm_caller",
+                     "only appliance/ring/ring.c uses tdm_inward",
                      "appliance/ring/lost.c: orders memory",
                      "a.ratio is 1.35 in the ledger, not 1.2",
                      "\"gone\": its text stands 0 times"):
