@@ -101,6 +101,19 @@ def say(text):
     print(f"{time.strftime('%H:%M:%S', time.gmtime())} {text}", flush=True)
 
 
+def archive(out, size_max=ARCHIVE_MAX):
+    """OUT.tar.gz, so that a cut loses the window that runs and no other; where it gets too large to be brought back,
+    without the single iterations."""
+    out = os.path.abspath(out)
+    for left_out in ((), ("iterations",)):
+        with tempfile.NamedTemporaryFile(dir=os.path.dirname(out), delete=False) as f:
+            with tarfile.open(fileobj=f, mode="w:gz") as tar:
+                tar.add(out, os.path.basename(out), filter=lambda x, no=left_out: None if os.path.basename(x.name) in no else x)
+        os.replace(f.name, out + ".tar.gz")
+        if os.path.getsize(out + ".tar.gz") <= size_max:
+            break
+
+
 class Lane:
     """FOLDER (folder.py) on one GPU, into OUT."""
 
@@ -122,18 +135,6 @@ class Lane:
             given = {"tile.cpus": ",".join(map(str, self.tiles)), **given}
         return {"api.warm_start": 1, "sched.ttft_ms": TTFT_MS, "sched.prefix_cache": 0, "exec.huge_plans": 0,
                 "port.mbufs": 8192, "door.exchanges": 512, **given}
-
-    def pack(self):
-        """All so far in OUT.tar.gz, so that a cut loses the window that runs and no other; where it gets too large to be
-        brought back, without the single iterations."""
-        out = os.path.abspath(self.args.out)
-        for left_out in ((), ("iterations",)):
-            with tempfile.NamedTemporaryFile(dir=os.path.dirname(out), delete=False) as f:
-                with tarfile.open(fileobj=f, mode="w:gz") as tar:
-                    tar.add(out, os.path.basename(out), filter=lambda x, no=left_out: None if os.path.basename(x.name) in no else x)
-            os.replace(f.name, out + ".tar.gz")
-            if os.path.getsize(out + ".tar.gz") <= ARCHIVE_MAX:
-                break
 
     def first_s(self, cell):
         """Of a window before, for memory and kernels that are touched for the first time."""
@@ -203,7 +204,7 @@ class Lane:
                 steps.pop(0)
                 is_good = self.window(a, name, cell, at)
                 self.keep(a)
-                self.pack()
+                archive(self.args.out)
                 bad = 0 if is_good else bad + 1
                 if bad == 2 or a.process.poll() is not None:
                     say("serves no longer: " + a.log()[-3000:])
@@ -229,7 +230,7 @@ class Lane:
             self.seen.clear()
             if steps and time.monotonic() + min(START_S, 2 * self.window_s) + self.window_s + REST_S < self.end:
                 self.serve(steps)
-        self.pack()
+        archive(self.args.out)
         done = 0
         for path in glob.glob(os.path.join(self.args.out, "*_*.json")):
             with open(path, encoding="utf-8") as f:
@@ -286,5 +287,15 @@ def self_test():
         seen(before, ("fused", 3, True, {}), ("serial", 5, True, {}))
         assert bench.choose("e_30", "serial/quantile", "guess") == 5  # its own path's, under the other promise
         assert bench.choose("e_30", "serial/static:512", "guess") == 7 and bench.choose("e_30", "fused/quantile", "guess") == 3
+    with tempfile.TemporaryDirectory() as d:
+        out = os.path.join(d, "lane0")
+        os.makedirs(os.path.join(out, "iterations"))
+        for name, size in (("e_60.json", 100), ("iterations/e.csv.gz", 1 << 16)):
+            with open(os.path.join(out, name), "wb") as f:
+                f.write(os.urandom(size))
+        for size_max, cnt in ((1 << 20, 4), (1 << 12, 2)):
+            archive(out, size_max)
+            with tarfile.open(out + ".tar.gz") as tar:
+                assert len(tar.getnames()) == cnt and os.path.getsize(out + ".tar.gz") <= size_max, tar.getnames()
     print("lane: capacities are narrowed down")
     return 0
