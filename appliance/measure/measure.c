@@ -14,7 +14,7 @@
 #define CHEAP_NS        0.1e9 /* an iteration that is timed CHEAP_CNT times a round */
 #define CHEAP_CNT       3u
 #define CHECK_ROUNDS    5u   /* samples of a shape that only checks the table */
-#define CHECK_SHARE     0.06 /* of the budget at most, for what is drawn */
+#define CHECK_SHARE     0.06 /* of the budget, kept for what is drawn */
 #define END_SHARE       0.98 /* of the budget: nothing is begun later */
 #define RAW_MAX         (TDM_GRID_STAGE_MAX * TDM_GRID_SHAPE_MAX)
 #define BENT            0.03 /* of a time: farther off a straight line, two more shapes are due */
@@ -25,9 +25,9 @@ static void tell(const measure_t *m) {
     if (a->progress) a->progress(a->ctx, fmin(share, 1.0), m->stage.name, m->raw_cnt);
 }
 
-/* is_over: the budget is spent. */
-static int is_over(const measure_t *m) {
-    return (double)tdm_rig_spent(&m->rig) >= END_SHARE * (double)m->ask->budget_ns;
+/* is_over: so much of the budget is spent. */
+static int is_over(const measure_t *m, double share) {
+    return (double)tdm_rig_spent(&m->rig) >= share * (double)m->ask->budget_ns;
 }
 
 /* --- one stage ------------------------------------------------------------ */
@@ -153,7 +153,7 @@ static tdm_status_t look_around(measure_t *m, tdm_error_t *err) {
     const reach_t *reach = &m->reach;
     uint32_t deepest = reach->depth;
     tdm_status_t st = TDM_OK;
-    for (uint32_t k = 0; k < POP_CNT && st == TDM_OK && !is_over(m); k++) {
+    for (uint32_t k = 0; k < POP_CNT && st == TDM_OK && !is_over(m, END_SHARE); k++) {
         uint32_t pop_depth = k == 0 ? 0 : draw(m, 256, reach->pop_depth);
         m->stage.pop_depth = pop_depth;
         m->stage.pop_cnt = TDM_MIN(tdm_grid_pop(l, pop_depth, deepest), reach->batch);
@@ -162,7 +162,7 @@ static tdm_status_t look_around(measure_t *m, tdm_error_t *err) {
         (void)snprintf(m->stage.name, sizeof m->stage.name, "%u decodes, %u deep, drawn",
                        m->stage.pop_cnt, pop_depth);
         st = build(m, err);
-        for (uint32_t i = 0; i < POP_CHECK_CNT && st == TDM_OK && !is_over(m); i++) {
+        for (uint32_t i = 0; i < POP_CHECK_CNT && st == TDM_OK && !is_over(m, END_SHARE); i++) {
             uint32_t depth = i % 3u ? draw(m, TDM_KV_PAGE_TOKENS, deepest) : 0;
             st = look_drawn(m, i, depth / TDM_KV_PAGE_TOKENS * TDM_KV_PAGE_TOKENS, err);
             tell(m);
@@ -243,7 +243,7 @@ static tdm_status_t run_stage(measure_t *m, int64_t until_ns, tdm_error_t *err) 
     for (uint32_t round = 0; round < TDM_MEASURE_ROUND_MAX && st == TDM_OK; round++) {
         for (uint32_t i = 0; i < m->stage.shape_cnt && st == TDM_OK; i++) {
             if (round >= least && tdm_rig_spent(&m->rig) >= until_ns) return look_beside(m, err);
-            if (!is_first && is_over(m)) return TDM_OK;
+            if (!is_first && is_over(m, END_SHARE - CHECK_SHARE)) return TDM_OK;
             if ((round % 2u && raw[i].shape.variant) || raw[i].cnt == TDM_MEASURE_ROUND_MAX)
                 continue;
             for (uint32_t k = 0; k == 0 || (k < CHEAP_CNT && is_cheap(&raw[i])); k++)
