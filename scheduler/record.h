@@ -100,10 +100,11 @@ typedef struct tdm_sched_stats {
     uint32_t is_draining; /* nothing more is accepted */
     uint32_t waiting_of[TDM_SLO_CLASS_MAX];
     uint32_t running_of[TDM_SLO_CLASS_MAX];
-    double correction;    /* actual over profile time, all routes, tracked */
-    double cap_quantile;  /* actual over predicted time that the cap allows for */
-    double cap_alpha;     /* share of iterations that it lets exceed that */
-    uint32_t is_drifting; /* the machine left its profile */
+    double correction;     /* actual over profile time, all routes, tracked */
+    double cap_quantile;   /* actual over predicted time that the cap allows for */
+    double cap_alpha;      /* share of iterations that it lets exceed that */
+    uint32_t is_drifting;  /* the machine left its profile */
+    int64_t last_token_ns; /* when the last TOKEN was sent; 0: never */
 } tdm_sched_stats_t;
 
 #endif /* TDM_SCHEDULER_RECORD_H */

@@ -88,6 +88,7 @@ static void take(tdm_sched_t *s, uint32_t idx, int32_t token, uint32_t flags, ui
     *tdm_tape_at(&s->tape, q->row, q->out_cnt) = token;
     q->out_cnt++;
     s->stats.output_tokens++;
+    s->stats.last_token_ns = s->now_ns;
     if (is_stop) {
         tdm_sched_end(s, idx, TDM_SEQ_DONE, TDM_FINISH_STOP, TDM_REASON_NONE);
         return;
