@@ -28,7 +28,7 @@ static const char help[] =
     "  --slowest N         show requests: those that took longest\n"
     "  --confirm T         config apply: back by itself after T (10s, 5m)\n"
     "  --revision N        config apply: only while N is in force\n"
-    "  --why TEXT          drain, config: the reason, for the audit\n"
+    "  --why TEXT          drain, config: the reason, for the audit; also --reason\n"
     "  --out FILE          support bundle                        tandem-support.tar.gz\n"
     "  --seconds N         patience                              60\n"
     "  --pid P             wait: give up when this process ends\n";

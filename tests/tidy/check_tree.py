@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks of the tree that a compiler does not make: include arrows, who may
 include which library, banned words, layout, untested reasons, names that
-nobody uses, formatting.
+nobody uses, pages that name what is not there, formatting.
 
 usage: check_tree.py ROOT     prints one line per finding; exit 1 if any
        check_tree.py --self   proves that each check can fail
@@ -22,6 +22,7 @@ TOP = {"CMakeLists.txt", "appliance", "net", "scheduler", "kernels", "telemetry"
        "README.md", "LICENSE", "CMakePresets.json"}
 LINE_MAX = 100
 FILE_MAX = 600
+FILE_ENDS = {"c", "h", "def", "json", "bin", "gguf", "key", "raucb", "md", "py", "conf", "html"}  # no key of a section
 
 # Which rooms may include which outside headers.
 PRIVATE = [
@@ -208,6 +209,50 @@ def check_mutants(root, names, out):
                 out.append(f"{path}: \"{name}\": its text stands {cnt} times in {folder}/{file}")
 
 
+def check_pages(root, names, out):
+    """What a page names is there: files that it links, paths of the tree, configuration keys, metrics."""
+    folders = {os.path.dirname(n) for n in names} | {os.path.dirname(os.path.dirname(n)) for n in names}
+    if "appliance/config/config.def" not in names:
+        return
+    keys = {f"{a}.{b}" for a, b in re.findall(r"^TDM_\w+\((\w+), (\w+)", read(root, "appliance/config/config.def"), re.M)}
+    sections = {k.partition(".")[0] for k in keys}
+    metrics = set(re.findall(r"\btandem_\w+", read(root, "deploy/docs/metrics.md")))
+    for page in names:
+        if not page.endswith(".md") or page.startswith("tests/perf/results/") or page == "deploy/docs/metrics.md":
+            continue
+        text = read(root, page)
+        for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text):
+            path = os.path.normpath(os.path.join(os.path.dirname(page), link))
+            if path not in names and path not in folders:
+                out.append(f"{page}: links {link}, which is not there")
+        for word in re.findall(r"`([^`\n]+)`", text):
+            section, _, key = word.partition("=")[0].partition(".")
+            if re.fullmatch(r"(appliance|net|scheduler|kernels|telemetry|deploy|tests)/[\w./-]+", word):
+                if word.rstrip("/") not in names and word.rstrip("/") not in folders:
+                    out.append(f"{page}: {word} is not there")
+            elif section in sections and re.fullmatch(r"\w+", key) and key not in FILE_ENDS and f"{section}.{key}" not in keys:
+                out.append(f"{page}: there is no key {section}.{key}")
+        for name in re.findall(r"`(tandem_\w+)[`{]", text):
+            if re.sub("_(bucket|sum|count)$", "", name) not in metrics:
+                out.append(f"{page}: there is no metric {name}")
+
+
+def check_options(root, names, out):
+    """tandemctl's help names each option that it reads, and no other."""
+    main, rest = "appliance/ctl/tandemctl.c", "appliance/ctl/options.c"
+    if main not in names:
+        return
+
+    def literals(path):
+        return re.findall(r'"((?:\\.|[^"\\\n])*)"', read(root, path))
+    option = r"--[a-z][a-z-]*"
+    reads = {w for n in names if n.startswith("appliance/ctl/") and n.endswith(".c")
+             for w in literals(n) if re.fullmatch(option, w)} - {"--help"}
+    told = {o for n in (main, rest) for w in literals(n) if not re.fullmatch(option, w) for o in re.findall(option, w)}
+    out += [f"{main}: the help does not name {o}" for o in sorted(reads - told)]
+    out += [f"{main}: nothing reads {o}" for o in sorted(told - reads)]
+
+
 def check_dead(root, names, out):
     """A function or macro that a header offers is used by code, and a function by another file than its own:
     comments and its definition do not count."""
@@ -256,6 +301,8 @@ def check(root):
     check_orders(root, names, out)
     check_figures(root, names, out)
     check_mutants(root, names, out)
+    check_pages(root, names, out)
+    check_options(root, names, out)
     check_dead(root, names, out)
     check_format(root, names, out)
     return out
@@ -289,13 +336,20 @@ def self_test():
         put("tests/unit/ring/test_x.c", spdx + "static void a_present_one(void **state);\n")
         put("tests/sim/mutate.py", '# SPDX-License-Identifier: Apache-2.0\nMUTANTS = [("gone", "step.c", "free(1)", ""),\n'
             '           ("there", "step.c", "free(0)", "")]\npath = os.path.join(tree, "scheduler", file)\n')
+        put("appliance/ctl/tandemctl.c", spdx + '"go --told N --lost N"\n')
+        put("appliance/ctl/options.c", spdx + '"--told" "--hidden"\n')
+        put("appliance/config/config.def", spdx + 'TDM_U64(door, bytes, 1)\n')
+        put("deploy/docs/metrics.md", "`tandem_here`\n")
+        put("deploy/docs/page.md", "[a](gone.md) [b](page.md) `net/none.c` `scheduler/step.c` `door.size=1` `door.bytes` "
+            "`tandem_gone` `tandem_here_count`\n")
         found = "\n".join(check(root))
         for want in ("may not include exec", "may not include <rte_mbuf", "private header leaves",
                      "atomic.h", "no bare reminders", "not in a polling tile", "not the licence",
                      "agreed top level", "no test names drop lonely_reason",
                      "no test is named an_absent_test", "a cycle of arrows", "nobody uses TDM_LONELY",
                      "nobody uses tdm_alone", "nobody uses tdm_caller",
-                     "only appliance/ring/ring.c uses tdm_inward",
+                     "only appliance/ring/ring.c uses tdm_inward", "help does not name --hidden", "nothing reads --lost",
+                     "links gone.md", "net/none.c is not there", "no key door.size", "no metric tandem_gone",
                      "appliance/ring/lost.c: orders memory",
                      "a.ratio is 1.35 in the ledger, not 1.2",
                      "\"gone\": its text stands 0 times"):
