@@ -363,6 +363,12 @@ size_t tdm_config_diff(const tdm_config_t *a, const tdm_config_t *b, tdm_config_
     return cnt;
 }
 
+int tdm_config_is_number(const char *name) {
+    size_t len = strcspn(name, ".");
+    const key_row_t *k = name[len] ? key_find(name, len, name + len + 1) : NULL;
+    return k ? k->type == KEY_U64 : -1;
+}
+
 const char *tdm_config_value(const tdm_config_t *config, const char *name) {
     static _Thread_local char word[32];
     size_t len = strcspn(name, ".");

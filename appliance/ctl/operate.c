@@ -2,12 +2,14 @@
 #include "appliance/ctl/operate.h"
 
 #include "appliance/base/clock.h"
+#include "appliance/config/config.h"
 #include "appliance/ctl/page.h"
 #include "appliance/ctl/show.h"
 #include "appliance/ctl/table.h"
 
 #include <errno.h>
 #include <jansson.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -92,24 +94,29 @@ static int act(const tdm_ctl_options_t *o, const char *path, json_t *body) {
 
 /* --- candidates ------------------------------------------------------------ */
 
-/* value_of: a whole number is one, everything else is text. */
-static json_t *value_of(const char *text) {
-    char *end;
+/* value_of: digits are a number, but where the key is known to take text: a
+   version may be all digits. */
+static json_t *value_of(const char *text, int is_number) {
+    size_t sz = strspn(text, "0123456789");
     errno = 0;
-    long long v = strtoll(text, &end, 10);
-    return errno || end == text || *end ? json_string(text) : json_integer(v);
+    long long v = strtoll(text, NULL, 10);
+    int is_digits = sz > 0 && text[sz] == '\0' && errno == 0;
+    return is_digits && is_number != 0 ? json_integer(v) : json_string(text);
 }
 
 /* assign adds section.key=value to root; 0: it is none. */
 static int assign(json_t *root, const char *text) {
     const char *dot = strchr(text, '.'), *eq = strchr(text, '=');
+    char name[64];
     if (!dot || !eq || dot > eq) return 0;
+    (void)snprintf(name, sizeof name, "%.*s", (int)TDM_MIN(eq - text, INT_MAX), text);
     json_t *section = json_object_getn(root, text, (size_t)(dot - text));
     if (!section) {
         section = json_object();
         (void)json_object_setn_new(root, text, (size_t)(dot - text), section);
     }
-    return json_object_setn_new(section, dot + 1, (size_t)(eq - dot - 1), value_of(eq + 1)) == 0;
+    return json_object_setn_new(section, dot + 1, (size_t)(eq - dot - 1),
+                                value_of(eq + 1, tdm_config_is_number(name))) == 0;
 }
 
 /* candidate makes the JSON of word[1..); NULL: said what is wrong. */
@@ -172,7 +179,7 @@ int tdm_ctl_config(const tdm_ctl_options_t *o) {
     if (strcmp(verb, "confirm") == 0 && o->word_cnt == 1)
         return act(o, "/api/v1/config/confirm", json_object());
     if (strcmp(verb, "rollback") == 0 && o->word_cnt <= 2) {
-        json_t *body = json_object(), *to = o->word_cnt == 2 ? value_of(o->word[1]) : NULL;
+        json_t *body = json_object(), *to = o->word_cnt == 2 ? value_of(o->word[1], 1) : NULL;
         if (to) (void)json_object_set_new(body, "revision", to);
         return act(o, "/api/v1/config/rollback", body);
     }

@@ -76,6 +76,13 @@ def a_bad_config_rolls_itself_back():
             refused = a.ctl("config", "apply", *bad, check=False)
             assert refused.returncode == 1 and word in refused.stderr, refused
         assert a.ctl("config", "apply", "nonsense", "words", check=False).returncode == 2
+        for words in ("20261201", "007", "+7", "1.10"):  # a version is text, also where it is all digits
+            a.ctl("config", "apply", f"update.older={words}")
+            assert json.loads(a.get("/config")[1])["update"]["older"] == words
+        for words in ("+7", "-7", " 7", "7 ", "", "0x7", "18446744073709551616"):
+            refused = a.ctl("config", "apply", f"sched.gap_ms={words}", check=False)
+            assert refused.returncode == 1 and "sched.gap_ms" in refused.stderr, (words, refused)
+        a.ctl("config", "apply", "update.older=")
         diff = a.ctl("config", "diff", "sched.gap_ms=7", "sched.route=serial").stdout
         assert "fused -> serial" in diff and f"{before} -> 7" in diff, diff
 

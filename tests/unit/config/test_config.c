@@ -48,6 +48,13 @@ static void defaults_pass_their_own_check(void **state) {
     assert_string_equal(tdm_config_value(&c, "sched.route"), "fused");
     assert_null(tdm_config_value(&c, "sched.ring"));
     assert_null(tdm_config_value(&c, "nonsense"));
+    assert_int_equal(tdm_config_is_number("sched.ring"), 1);
+    assert_int_equal(tdm_config_is_number("sched.route"), 0);
+    assert_int_equal(tdm_config_is_number("update.older"), 0);
+    assert_int_equal(tdm_config_is_number("sched.ring "), -1);
+    assert_int_equal(tdm_config_is_number("sched."), -1);
+    assert_int_equal(tdm_config_is_number("ring"), -1);
+    assert_int_equal(tdm_config_is_number(""), -1);
 }
 
 static void what_is_printed_loads_back(void **state) {
