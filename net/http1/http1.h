@@ -153,8 +153,8 @@ TDM_MUST_USE tdm_status_t tdm_http1_open(const tdm_http1_config_t *config,
 /* tdm_http1_unix_open listens on a Unix socket as well, made in its folder
    with mode 0666: the same door, where a page can ask the kernel who is
    there.  A name that a dead process left is taken over; TDM_ERR_FULL:
-   another process answers there.  At most once, by the thread that polls,
-   before the first poll. */
+   another process answers there, or what is there is no socket.  At most once, by the thread that
+   polls, before the first poll. */
 TDM_MUST_USE tdm_status_t tdm_http1_unix_open(tdm_http1_t *d, const char *path, tdm_error_t *err);
 
 /* tdm_http1_port: the port really bound. */

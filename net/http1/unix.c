@@ -8,8 +8,11 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-/* is_dead: the socket of that name has nobody behind it. */
+/* is_dead: a socket has that name, and nobody is behind it.  What is no socket
+   refuses a connection too, and is somebody's file. */
 static int is_dead(const struct sockaddr_un *addr) {
+    struct stat what;
+    if (lstat(addr->sun_path, &what) != 0 || !S_ISSOCK(what.st_mode)) return 0;
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0) return 0;
     int rc = connect(fd, (const struct sockaddr *)addr, sizeof *addr);
@@ -41,7 +44,8 @@ tdm_status_t tdm_http1_unix_open(tdm_http1_t *d, const char *path, tdm_error_t *
     if (rc != 0 && errno == EADDRINUSE) {
         if (!is_dead(&addr)) {
             (void)close(fd);
-            return tdm_error_set(err, TDM_ERR_FULL, "%s: another process answers there", path);
+            return tdm_error_set(err, TDM_ERR_FULL,
+                                 "%s: another process answers there, or it is no socket", path);
         }
         (void)unlink(path);
         rc = bind(fd, (const struct sockaddr *)&addr, sizeof addr);

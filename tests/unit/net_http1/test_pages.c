@@ -6,6 +6,7 @@
 
 #include "appliance/base/atomic.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -162,6 +163,37 @@ static void a_name_is_taken_over_from_the_dead_only(void **state) {
     assert_int_not_equal(access(dead, F_OK), 0);
 }
 
+/* A name in control.socket may be mistyped: what is there is not ours to
+   take away. */
+static void what_is_no_socket_stays(void **state) {
+    (void)state;
+    rig_t *other = rig_open_with_page(NULL, page);
+    char name[112];
+    for (int i = 0; i < 5; i++) {
+        (void)snprintf(name, sizeof name, "%s/run/thing", folder);
+        int fd = i == 0 ? open(name, O_CREAT | O_WRONLY | O_CLOEXEC, 0600) : -1;
+        if (fd >= 0) assert_int_equal(write(fd, "kept", 4), 4);
+        if (fd >= 0) (void)close(fd);
+        int rc = i == 1   ? mkdir(name, 0700)
+                 : i == 2 ? mkfifo(name, 0600)
+                 : i == 3 ? symlink("nowhere", name)
+                 : i == 4 ? symlink(path, name) /* to a socket: the link is no socket */
+                          : 0;
+        assert_int_equal(rc, 0);
+        struct stat before, after;
+        tdm_error_t err = {0};
+        assert_int_equal(lstat(name, &before), 0);
+        assert_int_equal(tdm_http1_unix_open(rig_door(other), name, &err), TDM_ERR_FULL);
+        assert_non_null(strstr(err.text, "no socket"));
+        assert_int_equal(lstat(name, &after), 0);
+        assert_int_equal(after.st_ino, before.st_ino);
+        assert_int_equal(after.st_size, before.st_size);
+        assert_int_equal(after.st_mode, before.st_mode);
+        assert_int_equal(remove(name), 0);
+    }
+    rig_close(other);
+}
+
 /* --- feeds ---------------------------------------------------------------- */
 
 static void a_feed_goes_on(void **state) {
@@ -225,6 +257,7 @@ int main(void) {
         T(the_api_answers_over_it),
         T(connections_over_it_are_bounded),
         T(a_name_is_taken_over_from_the_dead_only),
+        T(what_is_no_socket_stays),
         T(a_feed_goes_on),
         T(feeds_are_bounded),
         T(closing_ends_a_feed),
