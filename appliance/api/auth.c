@@ -37,6 +37,14 @@ static int read_hash(const char *hex, uint64_t sz, uint8_t *hash) {
     return 1;
 }
 
+/* is_of_nothing: the hash of the empty text, as `echo -n $KEY | sha256sum`
+   gives where KEY is not set: everybody has that key. */
+static int is_of_nothing(const uint8_t *hash) {
+    uint8_t empty[32];
+    return gnutls_hash_fast(GNUTLS_DIG_SHA256, "", 0, empty) != 0 ||
+           memcmp(hash, empty, sizeof empty) == 0;
+}
+
 /* tenant_of finds or adds a tenant; -1 where there is no room or the name
    does not fit. */
 static int tenant_of(tdm_auth_t *a, const char *name, uint64_t sz) {
@@ -66,6 +74,10 @@ static tdm_status_t parse_line(tdm_auth_t *a, const char *line, uint64_t sz, uin
     if (!read_hash(hex, (uint64_t)(end - hex), a->hash[a->key_cnt]))
         return tdm_error_set(err, TDM_ERR_INVAL,
                              "keys file line %u: want \"<tenant> <64 hex digits>\"", number);
+    if (is_of_nothing(a->hash[a->key_cnt]))
+        return tdm_error_set(err, TDM_ERR_INVAL,
+                             "keys file line %u: the hash of an empty key, which anybody has",
+                             number);
     int tenant = tenant_of(a, line, (uint64_t)(space - line));
     if (tenant < 0)
         return tdm_error_set(err, TDM_ERR_LIMIT,

@@ -5,9 +5,10 @@
 
 #include <unistd.h>
 
-/* sha256 of "k", "other" and "". */
+/* sha256 of "k", "other", "third" and "". */
 #define HASH_K     "8254c329a92850f6d539dd376f4816ee2764517da5e0235514af433164480d7a"
 #define HASH_OTHER "d9298a10d1b0735837dc4bd85dac641b0f3cef27a47e5d53a54f2f3f5b2fcffa"
+#define HASH_THIRD "b1e99324505bd32da0e1f85dcf5e19a09db0481e8a15f62c41eb320304a8e927"
 #define HASH_EMPTY "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
 static tdm_status_t parse(tdm_auth_t *a, const char *text, tdm_error_t *err) {
@@ -21,7 +22,7 @@ static void tenants_are_numbered_in_order(void **state) {
     tdm_error_t err;
     assert_int_equal(parse(&a,
                            "# keys\n\n  acme   " HASH_K "  # first\r\n"
-                           "umbrella\t" HASH_OTHER "\nacme " HASH_EMPTY,
+                           "umbrella\t" HASH_OTHER "\nacme " HASH_THIRD,
                            &err),
                      TDM_OK);
     assert_int_equal(a.key_cnt, 3);
@@ -31,8 +32,9 @@ static void tenants_are_numbered_in_order(void **state) {
     assert_string_equal(a.tenant_name[2], "umbrella");
     assert_int_equal(tdm_auth_check(&a, "Bearer k", 0), 1);
     assert_int_equal(tdm_auth_check(&a, "Bearer other", 0), 2);
-    assert_int_equal(tdm_auth_check(&a, "Bearer ", 0), 1); /* the empty key was listed */
-    assert_int_equal(tdm_auth_check(&a, "", 1), -1);       /* keys shut out trusted peers too */
+    assert_int_equal(tdm_auth_check(&a, "Bearer third", 0), 1);
+    assert_int_equal(tdm_auth_check(&a, "Bearer ", 0), -1);
+    assert_int_equal(tdm_auth_check(&a, "", 1), -1); /* keys shut out trusted peers too */
     assert_int_equal(tdm_auth_check(&a, "Bearer K", 1), -1);
     assert_int_equal(tdm_auth_check(&a, "Bearer kk", 1), -1);
     assert_int_equal(tdm_auth_check(&a, "Bearerk", 1), -1);
@@ -60,6 +62,7 @@ static void a_bad_line_is_named_and_not_quoted(void **state) {
         {"acme " HASH_K "\nacme " HASH_K "0\n", "line 2"},
         {"acme " HASH_K " SECRET\n", "line 1"},
         {HASH_K "\n", "line 1"},
+        {"acme " HASH_K "\nSECRET " HASH_EMPTY "\n", "line 2: the hash of an empty key"},
         {"a-name-of-a-tenant-that-is-too-long-SECRET " HASH_K "\n", "line 1"},
     };
     tdm_auth_t a;
