@@ -157,11 +157,13 @@ static tdm_status_t check_parts(const text_t *text, tdm_error_t *err) {
     return st;
 }
 
+/* drop_folder removes the parts, and what a write of one left that was cut. */
 static void drop_folder(const char *folder) {
     char path[PATH_MAX];
-    for (size_t i = 0; i < PART_CNT; i++) {
-        if (snprintf(path, sizeof path, "%s/%s", folder, part[i]) >= (int)sizeof path) continue;
-        (void)unlink(path);
+    for (size_t i = 0; i < 2 * PART_CNT; i++) {
+        const char *end = i < PART_CNT ? "" : ".new";
+        int n = snprintf(path, sizeof path, "%s/%s%s", folder, part[i % PART_CNT], end);
+        if (n < (int)sizeof path) (void)unlink(path);
     }
     (void)rmdir(folder);
 }
@@ -273,7 +275,7 @@ tdm_status_t tdm_setup_accepted(const char *root, tdm_setup_t *s, tdm_setup_fact
     if (path_of(path, root, TDM_SETUP_RUN "/local.key", NULL) == TDM_OK &&
         read_all(path, 63, &text, NULL) == TDM_OK) {
         text.bytes[text.sz] = 0;
-        (void)key_line("local", text.bytes, facts->local_key);
+        if (text.bytes[0]) (void)key_line("local", text.bytes, facts->local_key);
     }
     text_free(&text);
     id_of(root, TDM_SETUP_STATE "/machine-id", facts->machine_id);
@@ -311,17 +313,21 @@ static int key_make(char key[64]) {
     return hex_random(key + 4, 24);
 }
 
-/* make_key: its hash is kept, its text is shown once. */
-static tdm_status_t make_key(const char *root, tdm_setup_facts_t *facts, char key[64],
+static tdm_status_t make_key(tdm_setup_facts_t *facts, char key[64], tdm_error_t *err) {
+    if (facts->made_key[0]) return TDM_OK;
+    if (key_make(key) && key_line("first", key, facts->made_key)) return TDM_OK;
+    return tdm_error_set(err, TDM_ERR_IO, "api key: no random bytes");
+}
+
+/* keep_key: the hash is kept, and its text shown once, by whoever asked for
+   all this.  It is kept last: where anything fails before, the next boot makes
+   another; kept and not shown, it would be nobody's. */
+static tdm_status_t keep_key(const char *root, const tdm_setup_facts_t *facts, const char *key,
                              tdm_error_t *err) {
     char path[PATH_MAX];
-    if (facts->made_key[0]) return TDM_OK;
-    if (!key_make(key) || !key_line("first", key, facts->made_key))
-        return tdm_error_set(err, TDM_ERR_IO, "api key: no random bytes");
+    if (!key[0]) return TDM_OK;
     tdm_status_t st = path_of(path, root, TDM_SETUP_STATE "/api.keys", err);
-    if (st == TDM_OK) st = write_all(path, 0640, facts->made_key, strlen(facts->made_key), err);
-    if (st != TDM_OK) key[0] = 0;
-    return st;
+    return st == TDM_OK ? write_all(path, 0640, facts->made_key, strlen(facts->made_key), err) : st;
 }
 
 /* make_local: root alone reads its text, until the machine is off. */
@@ -392,12 +398,16 @@ tdm_status_t tdm_setup_write(const char *root, char made_key[64], tdm_error_t *w
     if (!s) return tdm_error_set(err, TDM_ERR_NOMEM, "no memory");
     tdm_status_t st = tdm_setup_accepted(root, s, &facts, warning, err);
     if (st == TDM_OK) st = make_id(root, &facts, err);
-    if (st == TDM_OK && !s->keys_api[0]) st = make_key(root, &facts, made_key, err);
+    if (st == TDM_OK && !s->keys_api[0]) st = make_key(&facts, made_key, err);
     if (st == TDM_OK) st = make_local(root, &facts, err);
     if (st == TDM_OK) st = tdm_setup_render(s, &facts, put, &m, err);
     if (st == TDM_OK) st = settle(&m, err);
     if (st == TDM_OK) st = path_of(run, root, TDM_SETUP_STATE, err);
-    if (st == TDM_OK) sync_folder(run);
+    if (st == TDM_OK) st = keep_key(root, &facts, made_key, err);
+    if (st == TDM_OK)
+        sync_folder(run);
+    else
+        made_key[0] = 0;
     free(s);
     return st;
 }

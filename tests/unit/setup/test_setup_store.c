@@ -203,6 +203,70 @@ static void identity_and_key_are_made_once(void **state) {
     assert_non_null(strstr(get(RUN "/api.keys"), "chat " HASH "\nlocal "));
 }
 
+/* Whatever cannot be written: a key that is kept was shown. */
+static void a_key_is_kept_only_where_it_is_shown(void **state) {
+    (void)state;
+    static const char *const file[] = {
+        RUN "/tandem.json", RUN "/api.keys",
+        RUN "/hostname",    RUN "/units",
+        RUN "/environment", RUN "/local.key",
+        RUN "/manifest",    STATE "/machine-id",
+        STATE "/api.keys",  "/run/systemd/system/tandemd.service.d/appliance.conf"};
+    for (size_t i = 0; i < TDM_COUNT_OF(file); i++) {
+        char inside[256];
+        (void)snprintf(inside, sizeof inside, "%s/x", file[i]);
+        char command[512]; /* a folder that holds something takes no file's name */
+        (void)snprintf(command, sizeof command, "rm -rf '%s'/run '%s'/var; mkdir -p '%s%s'", root,
+                       root, root, inside);
+        assert_int_equal(system(command), 0);
+        memset(&err, 0, sizeof err);
+        assert_int_not_equal(tdm_setup_write(root, key, &warning, &err), TDM_OK);
+        assert_string_equal(key, "");
+        if (i != 8) assert_false(is_there(STATE "/api.keys"));
+        (void)snprintf(command, sizeof command, "rm -rf '%s%s'", root, file[i]);
+        assert_int_equal(system(command), 0);
+        write_out();
+        assert_int_equal(strlen(key), 52);
+        assert_true(is_there(STATE "/api.keys"));
+    }
+}
+
+/* A write that was cut leaves NAME.new behind; so does a whole next/. */
+static void what_a_cut_left_is_in_nobodys_way(void **state) {
+    (void)state;
+    static const char *const left[] = {"appliance.json", "certificate.pem", "key.pem"};
+    static const char *const where[] = {"next", "former"};
+    put("/offer/appliance.json", "{\"machine\": {\"hostname\": \"one\"}}");
+    assert_int_equal(accept_offer(NULL), TDM_OK);
+    for (uint32_t i = 0; i < 12; i++) {
+        char name[128], text[96];
+        (void)snprintf(name, sizeof name, STATE "/%s", where[i / 6]);
+        (void)mkdir(path_of(name), 0750);
+        (void)snprintf(name, sizeof name, STATE "/%s/%s%s", where[i / 6], left[i % 3],
+                       i / 3 % 2 ? "" : ".new");
+        put(name, "half");
+        (void)snprintf(text, sizeof text, "{\"machine\": {\"hostname\": \"host%u\"}}", i);
+        put("/offer/appliance.json", text);
+        int is_new = 0;
+        if (accept_offer(&is_new) != TDM_OK) fail_msg("%s: %s", name, err.text);
+        assert_int_equal(is_new, 1);
+        assert_string_equal(get(STATE "/accepted/appliance.json"), text);
+        assert_false(is_there(STATE "/next"));
+        assert_false(is_there(STATE "/accepted/key.pem"));
+        write_out();
+    }
+}
+
+/* Whose text is empty is nobody's key. */
+static void an_empty_local_key_is_made_anew(void **state) {
+    (void)state;
+    write_out();
+    put(RUN "/local.key", "");
+    write_out();
+    assert_int_equal(strlen(get(RUN "/local.key")), 52);
+    assert_null(strstr(get(RUN "/api.keys"), "e3b0c44298fc1c14"));
+}
+
 static void the_image_s_own_id_is_kept(void **state) {
     (void)state;
     assert_int_equal(mkdir(path_of("/etc"), 0755), 0);
@@ -256,6 +320,9 @@ int main(void) {
         cmocka_unit_test_setup_teardown(what_is_refused_changes_nothing, setup, teardown),
         cmocka_unit_test_setup_teardown(a_certificate_comes_with_its_own_key, setup, teardown),
         cmocka_unit_test_setup_teardown(identity_and_key_are_made_once, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_key_is_kept_only_where_it_is_shown, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_a_cut_left_is_in_nobodys_way, setup, teardown),
+        cmocka_unit_test_setup_teardown(an_empty_local_key_is_made_anew, setup, teardown),
         cmocka_unit_test_setup_teardown(the_image_s_own_id_is_kept, setup, teardown),
         cmocka_unit_test_setup_teardown(stale_files_go_and_altered_ones_come_back, setup, teardown),
         cmocka_unit_test_setup_teardown(a_step_back_takes_the_former_file, setup, teardown),
