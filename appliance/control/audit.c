@@ -50,35 +50,68 @@ static char *line_of(int64_t wall_s, const tdm_audit_entry_t *e) {
     return text;
 }
 
-/* append adds a line to the file; 0: it could not. */
-static int append(const char *path, const char *line) {
+/* append adds a line to the file, or nothing; 0: it could not. */
+static int append(const char *path, char *line, size_t sz) {
     char old[336];
     struct stat st;
     (void)snprintf(old, sizeof old, "%s.1", path);
     if (stat(path, &st) == 0 && st.st_size > (off_t)TDM_AUDIT_FILE_MAX) (void)rename(path, old);
     int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0640);
     if (fd < 0) return 0;
-    size_t sz = strlen(line);
-    int is_whole = write(fd, line, sz) == (ssize_t)sz && write(fd, "\n", 1) == 1;
+    int is_known = fstat(fd, &st) == 0;
+    line[sz] = '\n';
+    errno = 0;
+    ssize_t n = write(fd, line, sz + 1);
+    int why = errno ? errno : ENOSPC;
+    /* a piece of a line would be the beginning of the next */
+    if (n > 0 && n != (ssize_t)sz + 1 && is_known) (void)!ftruncate(fd, st.st_size);
+    line[sz] = '\0';
     (void)close(fd);
-    return is_whole;
+    errno = why;
+    return n == (ssize_t)sz + 1;
+}
+
+/* may_be_kept judges a denied entry; *left_out: those before it that had no
+   line. */
+static int may_be_kept(tdm_audit_t *a, int64_t wall_s, uint32_t *left_out) {
+    int64_t minute = wall_s / 60;
+    if (minute != a->minute) a->denied_cnt = 0; /* also after a step back */
+    a->minute = minute;
+    if (a->denied_cnt == TDM_AUDIT_DENIED_MAX) {
+        a->left_out += a->left_out < UINT32_MAX;
+        return 0;
+    }
+    a->denied_cnt++;
+    *left_out = a->left_out;
+    a->left_out = 0;
+    return 1;
+}
+
+static void keep(tdm_audit_t *a, int64_t wall_s, const tdm_audit_entry_t *entry) {
+    char *text = line_of(wall_s, entry);
+    size_t sz = text ? strlen(text) : 0;
+    if (sz > 0 && sz < TDM_AUDIT_LINE_MAX - 1u) {
+        char *line = a->line[a->cnt++ % TDM_AUDIT_KEPT];
+        memcpy(line, text, sz + 1);
+        int is_in = !a->path[0] || append(a->path, line, sz);
+        if (!is_in && !a->was_said)
+            tdm_log(TDM_LOG_WARN, "control", "%s: %s", a->path, strerror(errno));
+        a->was_said = !is_in;
+    }
+    free(text);
 }
 
 void tdm_audit_write(tdm_audit_t *a, int64_t wall_s, const tdm_audit_entry_t *entry) {
-    char *text = line_of(wall_s, entry);
-    if (!text || strlen(text) >= TDM_AUDIT_LINE_MAX) {
-        free(text);
-        return;
-    }
+    tdm_audit_entry_t e = *entry;
+    char detail[TEXT_MAX + 1];
+    uint32_t left_out = 0;
     (void)pthread_mutex_lock(&a->lock);
-    memcpy(a->line[a->cnt % TDM_AUDIT_KEPT], text, strlen(text) + 1);
-    a->cnt++;
-    if (a->path[0] && !append(a->path, text) && !a->was_said) {
-        a->was_said = 1;
-        tdm_log(TDM_LOG_WARN, "control", "%s: %s", a->path, strerror(errno));
+    if (strcmp(e.result, "denied") != 0 || may_be_kept(a, wall_s, &left_out)) {
+        (void)snprintf(detail, sizeof detail, "%u more were denied before; %s", left_out, e.detail);
+        if (left_out) e.detail = detail;
+        keep(a, wall_s, &e);
     }
     (void)pthread_mutex_unlock(&a->lock);
-    free(text);
 }
 
 size_t tdm_audit_text(tdm_audit_t *a, char *buf, size_t cap) {

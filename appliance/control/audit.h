@@ -10,7 +10,11 @@
 
    appended to a file, and the newest TDM_AUDIT_KEPT in memory.  The file
    is moved to FILE.1 at TDM_AUDIT_FILE_MAX bytes.  A file that cannot be
-   written is said once in the log; what is asked happens all the same.
+   written is said in the log, once until it can again; what is asked happens
+   all the same.
+   Anybody who reaches a door may be denied something, and must not push out
+   what others did: of those, TDM_AUDIT_DENIED_MAX of one minute have a line,
+   and the first of a later one says how many had none.
    Threads: any; a mutex guards it.  Not for a polling tile. */
 
 #include "appliance/base/status.h"
@@ -18,9 +22,10 @@
 
 #include <pthread.h>
 
-#define TDM_AUDIT_KEPT     64u
-#define TDM_AUDIT_LINE_MAX 2048u
-#define TDM_AUDIT_FILE_MAX (1u << 20)
+#define TDM_AUDIT_KEPT       64u
+#define TDM_AUDIT_LINE_MAX   2048u
+#define TDM_AUDIT_FILE_MAX   (1u << 20)
+#define TDM_AUDIT_DENIED_MAX 32u /* at most half of what is in memory */
 
 typedef struct tdm_audit_entry {
     const tdm_actor_t *actor;
@@ -33,7 +38,10 @@ typedef struct tdm_audit_entry {
 typedef struct tdm_audit {
     char path[320]; /* empty: memory only */
     uint32_t was_said;
-    uint64_t cnt; /* ever written */
+    uint64_t cnt;        /* ever written */
+    int64_t minute;      /* of the last denied one */
+    uint32_t denied_cnt; /* of that minute, with a line */
+    uint32_t left_out;   /* denied ones without, since the last that had one */
     pthread_mutex_t lock;
     char line[TDM_AUDIT_KEPT][TDM_AUDIT_LINE_MAX]; /* a circle */
 } tdm_audit_t;

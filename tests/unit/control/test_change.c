@@ -16,9 +16,11 @@
 #include "appliance/control/change.h"
 
 #include <jansson.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -357,6 +359,74 @@ static void the_audit_keeps_the_newest_and_writes_all(void **state) {
     assert_int_equal(rmdir(folder), 0);
 }
 
+/* Whoever may do nothing may still ask, as often as it likes. */
+static void the_denied_push_out_nobody(void **state) {
+    (void)state;
+    static tdm_audit_t audit;
+    tdm_audit_open(&audit, "");
+    tdm_actor_t admin = {.role = TDM_ROLE_ADMIN, .name = "uid 5"}, other = {.name = "over TCP"};
+    tdm_audit_entry_t did = {
+        .actor = &admin, .what = "apply", .why = "", .result = "ok", .detail = "revision 7"};
+    tdm_audit_entry_t denied = {
+        .actor = &other, .what = "/api/v1/drain", .why = "", .result = "denied", .detail = "role"};
+    const int64_t minute[] = {1790000000, 1790000060, 1790003600, 1790000000};
+    for (size_t k = 0; k < TDM_COUNT_OF(minute); k++) { /* the last is a step back */
+        audit.cnt = 0;
+        tdm_audit_write(&audit, minute[k], &did);
+        for (uint32_t i = 0; i < 1000; i++) tdm_audit_write(&audit, minute[k] + i % 20, &denied);
+        assert_int_equal(audit.cnt, 1 + TDM_AUDIT_DENIED_MAX);
+        assert_true(tdm_audit_text(&audit, text, sizeof text) < sizeof text);
+        assert_non_null(strstr(text, "revision 7"));
+        char told[64];
+        (void)snprintf(told, sizeof told, "%u more were denied before; role",
+                       1000 - TDM_AUDIT_DENIED_MAX);
+        assert_int_equal(strstr(text, told) != NULL, k > 0);
+    }
+    /* the others are never counted among them */
+    audit.cnt = 0;
+    for (uint32_t i = 0; i < 60; i++) tdm_audit_write(&audit, minute[3], &did);
+    assert_int_equal(audit.cnt, 60);
+}
+
+/* A disk that is full for a while: each line is whole or not there. */
+static void a_line_is_whole_or_not_there(void **state) {
+    (void)state;
+    static tdm_audit_t audit;
+    char folder[] = "/tmp/tdm-audit-XXXXXX", path[64];
+    assert_non_null(mkdtemp(folder));
+    tdm_audit_open(&audit, folder);
+    (void)snprintf(path, sizeof path, "%s/audit.jsonl", folder);
+    tdm_actor_t actor = {.role = TDM_ROLE_ADMIN, .name = "uid 5"};
+    tdm_audit_entry_t e = {.actor = &actor, .what = "w", .why = "", .result = "ok", .detail = ""};
+    tdm_audit_write(&audit, 1, &e);
+    struct stat first, st;
+    assert_int_equal(stat(path, &first), 0);
+    struct rlimit was, now;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &was), 0);
+    now = was;
+    (void)signal(SIGXFSZ, SIG_IGN);
+    for (off_t room = 0; room <= first.st_size; room++) {
+        now.rlim_cur = (rlim_t)(first.st_size + room);
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &now), 0);
+        tdm_audit_write(&audit, 1, &e);
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
+        assert_int_equal(stat(path, &st), 0);
+        int is_room = room == first.st_size;
+        assert_int_equal(st.st_size, is_room ? 2 * first.st_size : first.st_size);
+        assert_int_equal(audit.was_said, !is_room);
+    }
+    tdm_audit_write(&audit, 1, &e);
+    FILE *f = fopen(path, "re");
+    assert_non_null(f);
+    uint32_t lines = 0;
+    for (json_t *row; (row = json_loadf(f, JSON_DISABLE_EOF_CHECK, NULL)); lines++)
+        json_decref(row);
+    (void)fclose(f);
+    assert_int_equal(lines, 3);
+    (void)unlink(path);
+    assert_int_equal(rmdir(folder), 0);
+}
+
 static void a_long_audit_is_moved_aside_once(void **state) {
     (void)state;
     static tdm_audit_t audit;
@@ -400,6 +470,8 @@ int main(void) {
         T(texts_hold_their_bounds),
         T(roles_are_by_group),
         T(the_audit_keeps_the_newest_and_writes_all),
+        T(the_denied_push_out_nobody),
+        T(a_line_is_whole_or_not_there),
         T(a_long_audit_is_moved_aside_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -111,6 +111,7 @@ static int says(const char *word) {
 
 static void denied(tdm_http1_ask_t ask, const char *word) {
     uint64_t before = console.audit.cnt;
+    console.audit.denied_cnt = 0; /* of this minute: each is looked for here */
     uint32_t label = tdm_label_reason(TDM_REFUSE_auth);
     uint64_t counted = *tdm_block_word(&block, TDM_METRIC_refusals_total, label);
     assert_int_equal(answer(&ask), 403);
