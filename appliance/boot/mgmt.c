@@ -47,7 +47,10 @@ static void note_progress(tdm_mgmt_t *m) {
 static void watch(tdm_mgmt_t *m, int64_t now_ns) {
     tdm_supervisor_state_t before = m->supervisor->state;
     tdm_supervisor_state_t state = tdm_supervisor_poll(m->supervisor, now_ns);
-    tdm_store_relaxed(&m->vitals->refusal, refusal(m, state));
+    uint32_t word = refusal(m, state);
+    /* who heard of it at /ready finds it in the metrics */
+    if (word != tdm_load_relaxed(&m->vitals->refusal)) m->publish_ns = now_ns;
+    tdm_store_relaxed(&m->vitals->refusal, word);
     note_progress(m);
     if (m->net)
         tdm_store_relaxed(&m->vitals->is_port_stuck, (uint32_t)tdm_net_tile_is_stuck(m->net));

@@ -7,6 +7,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -26,6 +27,15 @@ NOBODY = 65534
 
 def audit(a):
     return json.loads(a.ctl("show", "audit", "-o", "json").stdout)["entries"]
+
+
+def who_waited_sees_it_ready():
+    """tandemctl wait && tandemctl show status: what /ready says stands in the status, too."""
+    for _ in range(3):
+        with Appliance(BIN, NO_PORT, ready=False) as a:
+            a.ctl("wait")
+            told = a.ctl("show", "status").stdout
+            assert "not serving" not in told and re.search(r"(?m)^state +ready$", told), told
 
 
 def gap_ms(a):
