@@ -52,6 +52,20 @@ def a_bundle_that_others_may_write_to_is_refused(folder):
     assert start(folder, "--no-tap").returncode == 0
 
 
+def a_bundle_that_is_somebody_elses_is_refused(folder):
+    """As tar leaves it where root unpacks what another packed."""
+    if os.geteuid() != 0:
+        return
+    os.symlink("tandemd", os.path.join(folder, "bin", "link"))
+    for part in (".", "bin", "lib", "drivers", "bin/tandemd", "bin/link", "start", "demo.json"):
+        path = os.path.join(folder, part)
+        os.chown(path, 65534, 0, follow_symlinks=False)
+        r = start(folder, "--no-tap")
+        assert r.returncode == 1 and "others may write" in r.stderr and not r.stdout, (part, r)
+        os.chown(path, 0, 0, follow_symlinks=False)
+    assert start(folder, "--no-tap").returncode == 0
+
+
 def drivers_are_not_loaded_from_below_an_open_folder(folder):
     open_to_all = os.path.join(folder, "open")
     inside = os.path.join(open_to_all, "private", "bundle")
@@ -69,6 +83,7 @@ def drivers_are_not_loaded_from_below_an_open_folder(folder):
 
 def main():
     for fact in (its_own_libraries_and_state, a_bundle_that_others_may_write_to_is_refused,
+                 a_bundle_that_is_somebody_elses_is_refused,
                  drivers_are_not_loaded_from_below_an_open_folder):
         with tempfile.TemporaryDirectory(dir=os.path.expanduser("~")) as folder:
             make(folder)
