@@ -90,3 +90,25 @@ float bench_draw(tdm_rng_t *rng) {
     for (int i = 0; i < 12; i++) sum += tdm_rng_unit(tdm_rng_next(rng));
     return (float)sum;
 }
+
+tdm_backend_t *bench_backend(const tdm_weights_t *w, const tdm_backend_config_t *config) {
+    tdm_backend_t *b = NULL;
+    tdm_error_t err = {0};
+    if (tdm_backend_cuda_create(w, config, NULL, NULL, NULL, &b, &err) == TDM_OK) return b;
+    printf("%s\n", err.text);
+    exit(2);
+}
+
+tdm_shape_t bench_shape(const uint32_t head[3]) {
+    return (tdm_shape_t){.layer_cnt = 2,
+                         .hidden = 96,
+                         .nhead_q = head[0],
+                         .nhead_kv = head[1],
+                         .head_dim = head[2],
+                         .ffn = 168,
+                         .vocab = 307,
+                         .context = 512,
+                         .rms_eps = 1e-5f,
+                         .rope_kind = TDM_ROPE_PLAIN,
+                         .rope_theta = 10000.0f};
+}

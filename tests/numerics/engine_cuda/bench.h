@@ -8,6 +8,7 @@
 
 #include "appliance/base/attr.h"
 #include "appliance/base/rng.h"
+#include "kernels/include/backend.h"
 
 /* bench_ok counts a finding where cond is 0 and prints the first ones. */
 void bench_ok(int cond, const char *fmt, ...) TDM_PRINTF(2, 3);
@@ -29,6 +30,14 @@ uint16_t bench_bf16(float v); /* to nearest even */
 float bench_f32(uint16_t bits);
 float bench_draw(tdm_rng_t *rng); /* about normal, deviation 1 */
 void *bench_alloc(size_t sz);     /* zeroed; ends the program without */
+
+/* bench_backend opens a CUDA backend; ends the program where it does not
+   open. */
+tdm_backend_t *bench_backend(const tdm_weights_t *w, const tdm_backend_config_t *config);
+
+/* bench_shape is a model of two layers with these heads, all else small and
+   odd. */
+tdm_shape_t bench_shape(const uint32_t head[3]); /* query heads, KV heads, head_dim */
 
 /* The parts; each returns bench_end. */
 int part_rows(void);

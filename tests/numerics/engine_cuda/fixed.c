@@ -21,14 +21,6 @@
 /* The last one is as long as the context allows. */
 static const uint32_t prompt_cnt[OURS] = {1, 64, 130, 333, 0};
 
-static tdm_backend_t *open_fixed(const tdm_weights_t *w, const tdm_backend_config_t *config) {
-    tdm_backend_t *b = NULL;
-    tdm_error_t err = {0};
-    if (tdm_backend_cuda_create(w, config, NULL, NULL, NULL, &b, &err) == TDM_OK) return b;
-    printf("%s\n", err.text);
-    exit(2);
-}
-
 /* Output tokens and logprobs from position `from` on. */
 static int is_same(const rig_stream_t *a, const rig_stream_t *b, uint32_t from) {
     uint32_t end = a->prompt_cnt + a->out_cnt;
@@ -73,7 +65,7 @@ static void try_batchings(const char *name, tdm_backend_t *b, const tdm_backend_
 
 static void try_model(const char *name, const tdm_weights_t *w,
                       const tdm_backend_config_t *config) {
-    tdm_backend_t *b = open_fixed(w, config);
+    tdm_backend_t *b = bench_backend(w, config);
     uint32_t vocab = w->shape.vocab;
     rig_stream_t *alone = bench_alloc(OURS * sizeof *alone);
     rig_stream_t *s = bench_alloc((OURS + OTHERS) * sizeof *s);
@@ -97,7 +89,7 @@ static void try_model(const char *name, const tdm_weights_t *w,
     tdm_backend_destroy(b);
     tdm_backend_config_t ahead = *config;
     ahead.is_ahead = 1;
-    b = open_fixed(w, &ahead);
+    b = bench_backend(w, &ahead);
     try_batchings(name, b, &ahead, alone, s, vocab, AHEAD, &total);
     bench_ok(total.past_cnt > 0, "%s: nothing was begun ahead", name);
     tdm_backend_destroy(b);
@@ -115,17 +107,7 @@ int part_fixed(void) {
                                    .is_deterministic = 1};
     for (size_t i = 0; i < TDM_COUNT_OF(heads); i++) {
         char name[48];
-        tdm_shape_t shape = {.layer_cnt = 2,
-                             .hidden = 96,
-                             .nhead_q = heads[i][0],
-                             .nhead_kv = heads[i][1],
-                             .head_dim = heads[i][2],
-                             .ffn = 168,
-                             .vocab = 307,
-                             .context = 512,
-                             .rms_eps = 1e-5f,
-                             .rope_kind = TDM_ROPE_PLAIN,
-                             .rope_theta = 10000.0f};
+        tdm_shape_t shape = bench_shape(heads[i]);
         tdm_weights_t *w = rig_weights_make(&shape, i + 1);
         (void)snprintf(name, sizeof name, "%u heads over %u", shape.nhead_q, shape.nhead_kv);
         config.kv_dtype = TDM_KV_BF16;

@@ -20,14 +20,6 @@
 #define SEEDS   4u
 #define ROUNDS  3u /* missed, missed again, replayed */
 
-static tdm_backend_t *open_cuda(const tdm_weights_t *w, const tdm_backend_config_t *config) {
-    tdm_backend_t *b = NULL;
-    tdm_error_t err = {0};
-    if (tdm_backend_cuda_create(w, config, NULL, NULL, NULL, &b, &err) == TDM_OK) return b;
-    printf("%s\n", err.text);
-    exit(2);
-}
-
 static void drive(tdm_backend_t *b, const tdm_backend_config_t *config, uint32_t vocab,
                   uint64_t seed, rig_stream_t *s) {
     tdm_rng_t rng = {seed};
@@ -57,14 +49,14 @@ static void try_model(const char *name, const tdm_weights_t *w, tdm_backend_conf
     double most_ms = 0.0;
     uint32_t is_resident = config.is_resident;
     config.is_resident = 0;
-    tdm_backend_t *b = open_cuda(w, &config);
+    tdm_backend_t *b = bench_backend(w, &config);
     for (uint64_t seed = 0; seed < SEEDS; seed++)
         drive(b, &config, vocab, seed + 1, want + seed * STREAMS);
     tdm_backend_destroy(b);
     config.is_resident = is_resident;
     config.graph_max = graph_max;
     config.graph_sz = UINT64_C(256) << 20;
-    b = open_cuda(w, &config);
+    b = bench_backend(w, &config);
     tdm_cuda_graphs(b, &hit[0], &miss, &first_put);
     for (uint32_t round = 0; round < ROUNDS; round++) {
         for (uint64_t seed = 0; seed < SEEDS; seed++) {
@@ -107,17 +99,7 @@ int part_graphs(void) {
                                    .context_max = 448};
     for (size_t i = 0; i < TDM_COUNT_OF(heads); i++) {
         char name[32];
-        tdm_shape_t shape = {.layer_cnt = 2,
-                             .hidden = 96,
-                             .nhead_q = heads[i][0],
-                             .nhead_kv = heads[i][1],
-                             .head_dim = heads[i][2],
-                             .ffn = 168,
-                             .vocab = 307,
-                             .context = 512,
-                             .rms_eps = 1e-5f,
-                             .rope_kind = TDM_ROPE_PLAIN,
-                             .rope_theta = 10000.0f};
+        tdm_shape_t shape = bench_shape(heads[i]);
         tdm_weights_t *w = rig_weights_make(&shape, i + 1);
         (void)snprintf(name, sizeof name, "%u heads over %u of %u", shape.nhead_q, shape.nhead_kv,
                        shape.head_dim);

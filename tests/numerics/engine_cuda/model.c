@@ -79,14 +79,6 @@ static void judge(const char *name, uint32_t at, const float *got, const double 
              top - next);
 }
 
-static tdm_backend_t *open_cuda(const tdm_weights_t *w, const tdm_backend_config_t *config) {
-    tdm_backend_t *b = NULL;
-    tdm_error_t err = {0};
-    if (tdm_backend_cuda_create(w, config, NULL, NULL, NULL, &b, &err) == TDM_OK) return b;
-    printf("%s\n", err.text);
-    exit(2);
-}
-
 /* --- small models --------------------------------------------------- */
 
 #define SMALL_STREAMS 9
@@ -148,7 +140,7 @@ static void try_small(const small_t *m, uint64_t seed) {
                                    .seq_max = 6,
                                    .token_max = 160,
                                    .context_max = 448};
-    tdm_backend_t *b = open_cuda(w, &config);
+    tdm_backend_t *b = bench_backend(w, &config);
     uint32_t vocab = m->shape.vocab;
     rig_stream_t *s = bench_alloc(SMALL_STREAMS * sizeof *s);
     book_t book = {.b = b, .vocab = vocab};
@@ -301,7 +293,7 @@ int part_llama(const char *path) {
     uint32_t vocab = w.shape.vocab;
     int32_t token[LLAMA_LEN];
     llama_tokens(token, vocab);
-    tdm_backend_t *b = open_cuda(&w, &config);
+    tdm_backend_t *b = bench_backend(&w, &config);
     rig_stream_t *s = bench_alloc(2 * LLAMA_LEN * sizeof *s);
     book_t book = {.b = b, .vocab = vocab};
     /* Pages of it that no row is written to are never there. */
@@ -405,7 +397,7 @@ int part_golden(const char *path, const char *tokens) {
                                    .seq_max = 8,
                                    .token_max = 256,
                                    .context_max = 512};
-    tdm_backend_t *b = open_cuda(tdm_model_weights(model), &config);
+    tdm_backend_t *b = bench_backend(tdm_model_weights(model), &config);
     for (uint64_t seed = 0; seed < 3; seed++) {
         tdm_rng_t rng = {seed};
         make_streams(&g);
