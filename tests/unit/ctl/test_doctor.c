@@ -5,6 +5,7 @@
    folder, then one of them changed. */
 #include "appliance/ctl/doctor.h"
 #include "appliance/setup/store.h"
+#include "tests/unit/shell.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -33,9 +34,7 @@ static void put(const char *path, const char *text) {
 }
 
 static void drop(const char *path) {
-    char command[512];
-    (void)snprintf(command, sizeof command, "rm -rf '%s%s'", root, path);
-    assert_int_equal(system(command), 0);
+    assert_int_equal(shell("rm -rf '%s%s'", root, path), 0);
 }
 
 static void lead(const char *path, const char *to) {

@@ -8,6 +8,7 @@
    first thing that was not as wanted.  The driver is played (fake_cuda.c), in
    a mount namespace whose /dev has its nodes as files. */
 #include "appliance/exec/sandbox.h"
+#include "tests/unit/shell.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -63,9 +64,7 @@ static int setup(void **state) {
 static int teardown(void **state) {
     (void)state;
     has_gpu = 0;
-    char command[128];
-    (void)snprintf(command, sizeof command, "rm -rf '%s'", folder);
-    return system(command);
+    return shell("rm -rf '%s'", folder);
 }
 
 static tdm_sandbox_t in_force;

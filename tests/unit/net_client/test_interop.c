@@ -6,6 +6,7 @@
 #include "appliance/base/clock.h"
 #include "net/quic/cert.h"
 #include "tests/unit/net_client/loop_server.h"
+#include "tests/unit/shell.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,19 +22,8 @@ static char dir[64];
 static const char *python = "python3";
 static loop_server_t *server;
 
-/* run starts a shell command and gives its exit status. */
-static int run(const char *fmt, ...) TDM_PRINTF(1, 2);
-static int run(const char *fmt, ...) {
-    char command[1024];
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(command, sizeof command, fmt, ap);
-    va_end(ap);
-    return system(command);
-}
-
 static void need_gtlsclient(void) {
-    if (run("command -v gtlsclient >/dev/null 2>&1") != 0) skip();
+    if (shell("command -v gtlsclient >/dev/null 2>&1") != 0) skip();
 }
 
 static uint64_t read_file(const char *name, char *buf, uint64_t buf_sz) {
@@ -48,9 +38,9 @@ static uint64_t read_file(const char *name, char *buf, uint64_t buf_sz) {
 }
 
 static int gtlsclient(const char *options, const char *path) {
-    return run("cd %s && timeout 20 gtlsclient -q --exit-on-all-streams-close --download=%s %s "
-               "127.0.0.1 %u 'https://localhost%s' >%s/log 2>&1",
-               dir, dir, options, loop_server_port(server), path, dir);
+    return shell("cd %s && timeout 20 gtlsclient -q --exit-on-all-streams-close --download=%s %s "
+                 "127.0.0.1 %u 'https://localhost%s' >%s/log 2>&1",
+                 dir, dir, options, loop_server_port(server), path, dir);
 }
 
 static void gtlsclient_gets(void **state) {
@@ -134,8 +124,9 @@ static void gtlsclient_moves_to_another_port(void **state) {
 static void aioquic_agrees(void **state) {
     (void)state;
     const char *peer = TDM_SOURCE_DIR "/tests/unit/net_client/aioquic_peer.py";
-    if (run("%s %s --has >/dev/null 2>&1", python, peer) != 0) skip();
-    if (run("timeout 40 %s %s %u >%s/log 2>&1", python, peer, loop_server_port(server), dir) != 0) {
+    if (shell("%s %s --has >/dev/null 2>&1", python, peer) != 0) skip();
+    if (shell("timeout 40 %s %s %u >%s/log 2>&1", python, peer, loop_server_port(server), dir) !=
+        0) {
         char text[2048];
         read_file("log", text, sizeof text);
         fail_msg("%s", text);
@@ -165,7 +156,7 @@ static int group_setup(void **state) {
 static int group_teardown(void **state) {
     (void)state;
     (void)loop_server_stop(server);
-    return run("rm -r %s", dir);
+    return shell("rm -r %s", dir);
 }
 
 int main(int argc, char **argv) {

@@ -10,6 +10,7 @@
 #include "appliance/base/clock.h"
 #include "net/link/link.h"
 #include "tests/unit/net_port/env.h"
+#include "tests/unit/shell.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -49,17 +50,6 @@ static struct {
     uint64_t datagrams;
     uint64_t reason[TDM_REASON_CNT];
 } g;
-
-static int shell(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-
-static int shell(const char *fmt, ...) {
-    char command[256];
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(command, sizeof command, fmt, ap);
-    va_end(ap);
-    return system(command);
-}
 
 /* --- the peer --------------------------------------------------------- */
 

@@ -4,6 +4,7 @@
    falls back to the former file.
    Method: a root folder of the test's own, read with plain calls. */
 #include "appliance/setup/store.h"
+#include "tests/unit/shell.h"
 
 #include <gnutls/gnutls.h>
 #include <gnutls/x509.h>
@@ -67,9 +68,7 @@ static int setup(void **state) {
 
 static int teardown(void **state) {
     (void)state;
-    char command[128];
-    (void)snprintf(command, sizeof command, "rm -rf '%s'", root);
-    return system(command);
+    return shell("rm -rf '%s'", root);
 }
 
 #define STATE TDM_SETUP_STATE
@@ -215,16 +214,14 @@ static void a_key_is_kept_only_where_it_is_shown(void **state) {
     for (size_t i = 0; i < TDM_COUNT_OF(file); i++) {
         char inside[256];
         (void)snprintf(inside, sizeof inside, "%s/x", file[i]);
-        char command[512]; /* a folder that holds something takes no file's name */
-        (void)snprintf(command, sizeof command, "rm -rf '%s'/run '%s'/var; mkdir -p '%s%s'", root,
-                       root, root, inside);
-        assert_int_equal(system(command), 0);
+        /* a folder that holds something takes no file's name */
+        assert_int_equal(
+            shell("rm -rf '%s'/run '%s'/var; mkdir -p '%s%s'", root, root, root, inside), 0);
         memset(&err, 0, sizeof err);
         assert_int_not_equal(tdm_setup_write(root, key, &warning, &err), TDM_OK);
         assert_string_equal(key, "");
         if (i != 8) assert_false(is_there(STATE "/api.keys"));
-        (void)snprintf(command, sizeof command, "rm -rf '%s%s'", root, file[i]);
-        assert_int_equal(system(command), 0);
+        assert_int_equal(shell("rm -rf '%s%s'", root, file[i]), 0);
         write_out();
         assert_int_equal(strlen(key), 52);
         assert_true(is_there(STATE "/api.keys"));

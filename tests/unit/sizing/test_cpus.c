@@ -4,6 +4,7 @@
    Method: tables; a folder made like /sys/fs/cgroup. */
 
 #include "appliance/sizing/cpus.h"
+#include "tests/unit/shell.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -38,10 +39,8 @@ static int fresh(void **state) {
 }
 
 static int gone(void **state) {
-    char command[128];
     (void)state;
-    (void)snprintf(command, sizeof command, "rm -rf %s", dir);
-    return system(command);
+    return shell("rm -rf %s", dir);
 }
 
 static uint32_t limit(const char *groups) {
