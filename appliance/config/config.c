@@ -82,6 +82,14 @@ static tdm_status_t set_u64(tdm_config_t *c, const key_row_t *k, uint64_t v, tdm
     return TDM_OK;
 }
 
+/* is_text: UTF-8, as the file is and all that tells a value must be. */
+static int is_text(const char *s) {
+    json_t *v = json_string(s);
+    int is_good = v != NULL;
+    json_decref(v);
+    return is_good;
+}
+
 static tdm_status_t set_text(tdm_config_t *c, const key_row_t *k, const char *s, tdm_error_t *err) {
     if (k->type == KEY_ENUM) {
         int idx = enum_index(k->text, s);
@@ -94,6 +102,7 @@ static tdm_status_t set_text(tdm_config_t *c, const key_row_t *k, const char *s,
     if (strlen(s) >= k->max)
         return tdm_error_set(err, TDM_ERR_LIMIT, "%s: longer than %llu bytes", k->name,
                              (unsigned long long)k->max - 1);
+    if (!is_text(s)) return tdm_error_set(err, TDM_ERR_INVAL, "%s: takes UTF-8 text", k->name);
     memcpy(str_at(c, k), s, strlen(s) + 1);
     return TDM_OK;
 }

@@ -105,9 +105,21 @@ static void mistakes_are_named_and_nothing_is_applied(void **state) {
         if (!strstr(err.text, bad[i].word)) fail_msg("case %zu says: %s", i, err.text);
         assert_memory_equal(&before, &c, sizeof c);
     }
-    static const char *const set[] = {
-        "port.udp",    "udp=1", "port.udp=x", "port.udp=",     "port.udp=-1",   "port.udp=1x",
-        "port.nope=1", "=",     ".=",         "sched.route=x", "port.udp=99999"};
+    static const char *const set[] = {"port.udp",
+                                      "udp=1",
+                                      "port.udp=x",
+                                      "port.udp=",
+                                      "port.udp=-1",
+                                      "port.udp=1x",
+                                      "port.nope=1",
+                                      "=",
+                                      ".=",
+                                      "sched.route=x",
+                                      "port.udp=99999",
+                                      "model.name=\xff",
+                                      "model.path=cut\xc3",
+                                      "model.name=\xed\xa0\x80",
+                                      "state.dir=\xc0\xaf"};
     for (size_t i = 0; i < TDM_COUNT_OF(set); i++) {
         tdm_error_t err = {0};
         assert_int_not_equal(tdm_config_set(&c, set[i], &err), TDM_OK);
