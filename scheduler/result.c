@@ -239,6 +239,7 @@ static void account(tdm_sched_t *s, tdm_flight_t *f, const tdm_result_t *r, cons
     if (f->record.fallback != TDM_REASON_NONE) tdm_sched_count(s, (tdm_reason_t)f->record.fallback);
     f->record.ran = (uint16_t)route;
     f->record.actual_ns = actual_ns;
+    f->record.end_ns = span->end_ns;
     s->stats.iteration_cnt++;
     s->stats.route_cnt[route]++;
     tdm_load_t load = {.prefill_cnt = f->record.prefill_cnt,

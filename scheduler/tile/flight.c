@@ -12,7 +12,7 @@ static void device(const tdm_sched_tile_t *t, tdm_flight_iteration_t *f) {
     if (!f->clock_mhz && tdm_board_get(t->w.board, TDM_BOARD_SM_CLOCK_MHZ, t->now_ns, &mhz))
         f->clock_mhz = (uint32_t)mhz;
     if (f->end_ns > f->start_ns && tdm_board_get(t->w.board, TDM_BOARD_POWER_MW, t->now_ns, &mw))
-        f->energy_uj = mw * ((uint64_t)f->end_ns - (uint64_t)f->start_ns) / 1000000u;
+        f->energy_uj = mw * (uint64_t)(f->end_ns - f->start_ns) / 1000000u;
 }
 
 /* missed_us: what the host needed to queue an iteration without its graph. */
@@ -27,8 +27,6 @@ void tdm_sched_tile_note(tdm_sched_tile_t *t, uint32_t slot) {
     if (!t->w.flight) return;
     *f = (tdm_flight_iteration_t){.iteration = r->iteration,
                                   .epoch = r->epoch,
-                                  .start_ns = r->start_ns,
-                                  .end_ns = r->end_ns,
                                   .attention_ns = r->attention_ns,
                                   .sample_ns = r->sample_ns,
                                   .colocated_ns = r->colocated_ns,
@@ -45,7 +43,6 @@ void tdm_sched_tile_note(tdm_sched_tile_t *t, uint32_t slot) {
         f->vcta_executed[k] = r->vcta_executed[k];
         f->vcta_ns[k] = r->vcta_ns[k];
     }
-    device(t, f);
 }
 
 /* found gives what was noted of an iteration; zeros where it was lost. */
@@ -63,6 +60,11 @@ static uint32_t quantile_ppm(double quantile) {
 void tdm_sched_tile_fly(tdm_sched_tile_t *t, const tdm_sched_record_t *r) {
     if (!t->w.flight) return;
     tdm_flight_iteration_t f = found(t, r);
+    if (!r->is_lost) {
+        f.start_ns = r->end_ns - r->actual_ns;
+        f.end_ns = r->end_ns;
+        device(t, &f);
+    }
     f.planned_ns = r->planned_ns;
     f.limit_ns = r->limit_ns;
     f.predicted_ns = r->predicted_ns;

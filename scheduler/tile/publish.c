@@ -140,8 +140,10 @@ void tdm_sched_tile_count_record(tdm_sched_tile_t *t, const tdm_sched_record_t *
     tdm_block_end(b);
 }
 
-/* publish_reasons: verdicts, caps and faults are totals of the core. */
-static void publish_reasons(tdm_block_t *b, const tdm_sched_stats_t *s) {
+/* publish_reasons: verdicts, caps and faults are totals of the core; this
+   block itself counts clocks that went backwards, beside the core. */
+static void publish_reasons(tdm_sched_tile_t *t, tdm_block_t *b, const tdm_sched_stats_t *s) {
+    uint64_t backwards = s->reason[TDM_FAULT_clock_backwards];
     tdm_count_to(b, TDM_METRIC_admission_total,
                  tdm_series2(TDM_METRIC_admission_total, TDM_LABEL_DECISION_accepted, 0),
                  s->accepted);
@@ -153,7 +155,11 @@ static void publish_reasons(tdm_block_t *b, const tdm_sched_stats_t *s) {
     for (uint32_t r = TDM_LABEL_FIRST_CAP; r < TDM_LABEL_FIRST_FALLBACK; r++)
         tdm_count_to(b, TDM_METRIC_sched_chunk_limited_total, tdm_label_reason(r), s->reason[r]);
     for (uint32_t r = TDM_LABEL_FIRST_FAULT; r < TDM_REASON_CNT; r++)
-        tdm_count_to(b, TDM_METRIC_faults_total, tdm_label_reason(r), s->reason[r]);
+        if (r != TDM_FAULT_clock_backwards)
+            tdm_count_to(b, TDM_METRIC_faults_total, tdm_label_reason(r), s->reason[r]);
+    tdm_count(b, TDM_METRIC_faults_total, tdm_label_reason(TDM_FAULT_clock_backwards),
+              backwards - t->backwards_cnt);
+    t->backwards_cnt = backwards;
     tdm_count_to(b, TDM_METRIC_net_drops_total, tdm_label_reason(TDM_DROP_stale_handle),
                  s->reason[TDM_DROP_stale_handle]);
 }
@@ -212,7 +218,7 @@ void tdm_sched_tile_publish(tdm_sched_tile_t *t) {
     if (!b) return;
     const tdm_sched_stats_t *s = tdm_sched_stats(t->core);
     tdm_block_begin(b);
-    publish_reasons(b, s);
+    publish_reasons(t, b, s);
     publish_discards(b, s);
     for (uint32_t f = TDM_FINISH_STOP; f < TDM_FINISH_CNT; f++)
         tdm_count_to(b, TDM_METRIC_sequences_ended_total, f - TDM_FINISH_STOP, s->ended[f]);

@@ -14,6 +14,7 @@ struct tdm_sched_tile {
     uint32_t slot_busy;     /* bit per plan slot that is at the executor */
     uint32_t event_left;    /* events that found their lane full */
     uint32_t clock_max_khz; /* of the executor's SMs; 0: not measured */
+    uint64_t backwards_cnt; /* clock_backwards of the core that the block has */
     int64_t now_ns;
     int64_t publish_ns; /* due */
     int64_t check_ns;   /* due */

@@ -118,12 +118,40 @@ static void accepted_are_queued_or_ended_at_every_publish(void **state) {
     assert_int_equal(rig.block->turn % 2, 0);
 }
 
+/* Two count a clock that went backwards: the core, of results, and whoever
+   observes an interval.  The sum is told, and never falls. */
+static void clocks_that_went_backwards_add_up(void **state) {
+    (void)state;
+    uint32_t label = tdm_label_reason(TDM_FAULT_clock_backwards);
+    uint64_t want = 0;
+    rig_begin_life(1);
+    rig_submit(0, 60);
+    for (uint32_t i = 0; i < 20; i++) {
+        rig_poll();
+        if (i % 3 == 0) {
+            tdm_observe_ns(rig.block, TDM_METRIC_queue_seconds, 0, -1);
+            want++;
+        }
+        if (rig_execute()) rig.result[0]->start_ns = rig.result[1]->start_ns = INT64_MAX;
+        rig_poll();
+        while (rig_read_event()) {
+        }
+        tdm_sched_tile_publish(rig.tile);
+        const tdm_sched_stats_t *s = tdm_sched_stats(tdm_sched_tile_core(rig.tile));
+        assert_int_equal(rig_metric(TDM_METRIC_faults_total, label),
+                         want + s->reason[TDM_FAULT_clock_backwards]);
+    }
+    const tdm_sched_stats_t *s = tdm_sched_stats(tdm_sched_tile_core(rig.tile));
+    assert_true(s->reason[TDM_FAULT_clock_backwards] > 5 && want == 7);
+}
+
 int main(void) {
 #define CASE(f) cmocka_unit_test_setup_teardown(f, rig_setup, rig_teardown)
     const struct CMUnitTest tests[] = {
         CASE(the_block_counts_what_is_cached),
         CASE(the_block_tells_what_happened),
         CASE(accepted_are_queued_or_ended_at_every_publish),
+        CASE(clocks_that_went_backwards_add_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
