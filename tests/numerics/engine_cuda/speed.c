@@ -6,7 +6,7 @@
    rest, and without; prefill beside decodes.  All is done in
    each way that is asked for, one after the other on one device; a way is
    "shipped", or settings with commas between: ahead=off, deterministic=1,
-   graphs=all, resident=1.
+   graphs=all, resident=1, kv=fp8, weights=fp8.
 
    Decodes and hybrids go in runs of RUN iterations from 1,024 tokens of
    context; between two runs the slots are opened anew on the pages that hold
@@ -385,9 +385,9 @@ static void hybrid(speed_t *s, uint32_t chunk, uint32_t batch, uint32_t rounds, 
 }
 
 /* read_way fills in what a way changes; 0: no such way. */
-static int read_way(const char *way, tdm_backend_config_t *config) {
-    static const char *const word[] = {"shipped", "ahead=off", "deterministic=1", "graphs=all",
-                                       "resident=1"};
+static int read_way(const char *way, tdm_backend_config_t *config, tdm_weights_t *w) {
+    static const char *const word[] = {"shipped",    "ahead=off", "deterministic=1", "graphs=all",
+                                       "resident=1", "kv=fp8",    "weights=fp8"};
     while (*way) {
         size_t sz = strcspn(way, ","), i = 0;
         while (i < TDM_COUNT_OF(word) && (strlen(word[i]) != sz || strncmp(word[i], way, sz) != 0))
@@ -401,6 +401,8 @@ static int read_way(const char *way, tdm_backend_config_t *config) {
             config->graph_sz = UINT64_C(256) << 20;
             break;
         case 4: config->is_resident = 1; break;
+        case 5: config->kv_dtype = TDM_KV_E4M3; break;
+        case 6: w->dtype = TDM_WEIGHT_FP8; break;
         default: return 0;
         }
         way += sz;
@@ -421,7 +423,7 @@ static int start(speed_t *s, const char *name, const char *way) {
                                    .is_ahead = 1};
     memset(s, 0, sizeof *s);
     memset(&w, 0, sizeof w);
-    if (!read_way(way, &config)) {
+    if (!read_way(way, &config, &w)) {
         printf("no such way: %s\n", way);
         return 0;
     }
