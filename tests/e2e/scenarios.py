@@ -51,6 +51,27 @@ def doors_agree():
             assert a.total("tandem_vcta_total", f'op="{k}"') > 0
 
 
+def an_interrupted_tandemctl_cancels():
+    """Ctrl-C, an end from outside, a closed terminal or pipe: the appliance hears of it at once."""
+    with Appliance(BIN, {"quic.idle_ms": 600000, "sched.watchdog_ms": 600000}) as a:
+        def cancelled():
+            return a.total("tandem_requests_total", 'outcome="cancelled"')
+
+        def leave(prompt, how):
+            with subprocess.Popen([os.path.join(a.bin, "tandemctl"), "generate", "--temperature", "0", prompt],
+                                  stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as p:
+                before = cancelled()
+                assert p.stdout.read(1)
+                how(p)
+                a.until(lambda: cancelled() == before + 1)
+                return p.wait(PATIENCE)
+        words = (f"{w} " * n for w in ("tell", "me", "all", "of", "it") for n in (1, 2, 3, 9, 20))
+        prompt = next(p for p in words if len(a.generate_h3(p, 2000)) == 2000)  # does not end soon
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            assert leave(prompt, lambda p, n=number: p.send_signal(n)) == -number
+        assert leave(prompt, lambda p: p.stdout.close()) == -signal.SIGPIPE
+
+
 def streams_do_not_mix():
     """32 streams at once give exactly what each gives alone."""
     with Appliance(BIN, {**NO_PORT, "sched.sequences": 16}) as a:
