@@ -229,19 +229,66 @@ static void pages(list_t *l) {
              (double)ppm / 1e4, waiting);
 }
 
+/* turned_away: connections, whose clients hear no reason. */
+static void turned_away(list_t *l) {
+    uint64_t h3 =
+        grown(l, TDM_METRIC_net_drops_total, tdm_label_reason(TDM_DROP_quic_connection_limit));
+    uint64_t http1 = grown(l, TDM_METRIC_connections_refused_total, TDM_LABEL_DOOR_http1);
+    if (h3)
+        find(l, TDM_GRAVITY_WARNING, "connections",
+             "%" PRIu64 " times an HTTP/3 connection was turned away: quic.connections are open",
+             h3);
+    if (http1)
+        find(l, TDM_GRAVITY_WARNING, "connections",
+             "%" PRIu64 " HTTP/1.1 connections were turned away: over http.connections in all or "
+             "http.address_connections of one address",
+             http1);
+}
+
+/* Whose fault a refusal is: a want of something here, or what the client
+   asked.  One that left, and an answer that broke, are neither. */
+typedef enum fault { FAULT_NONE, FAULT_OURS, FAULT_CLIENT } fault_t;
+
+static fault_t fault_of(uint32_t idx) {
+    int http = tdm_reason_http((tdm_reason_t)(TDM_LABEL_FIRST_REFUSE + idx));
+    if (http == 429 || http == 503) return FAULT_OURS;
+    return http >= 400 && http < 499 ? FAULT_CLIENT : FAULT_NONE;
+}
+
+/* refused finds refusals of one kind, of all requests. */
+static void refused(list_t *l, fault_t fault, uint64_t all, uint64_t n) {
+    uint64_t worst_cnt = 0;
+    uint32_t why = 0;
+    for (uint32_t i = 0; i < TDM_LABEL_CNT_REFUSE; i++) {
+        uint64_t cnt = fault_of(i) == fault ? grown(l, TDM_METRIC_refusals_total, i) : 0;
+        if (cnt <= worst_cnt) continue;
+        worst_cnt = cnt;
+        why = i;
+    }
+    all = TDM_MAX(all, n);
+    if (!worst_cnt || share(n, all) <= REFUSED_SHARE) return;
+    int is_ours = fault == FAULT_OURS;
+    find(l, is_ours ? TDM_GRAVITY_CRITICAL : TDM_GRAVITY_NOTICE, "refusal",
+         "%" PRIu64 " of %" PRIu64 " requests were refused%s, most for %s: %s", n, all,
+         is_ours ? "" : " for what they asked", tdm_label_value(TDM_SET_REFUSE, why),
+         text_of(TDM_LABEL_FIRST_REFUSE, why));
+}
+
+/* refusals: what a client asked wrongly it alone can mend; the appliance is
+   well.  A door's refusals are among no api tile's requests. */
 static void refusals(list_t *l) {
-    uint64_t all = 0, refused = 0;
+    uint64_t all = 0, rejected = 0, ours = 0;
     tdm_metric_t m = TDM_METRIC_requests_total;
     for (uint32_t i = 0; i < tdm_metric_row[m].series_cnt; i++) {
         uint64_t n = grown(l, m, i);
         all += n;
-        if (i % TDM_LABEL_CNT_OUTCOME == TDM_LABEL_OUTCOME_rejected) refused += n;
+        if (i % TDM_LABEL_CNT_OUTCOME == TDM_LABEL_OUTCOME_rejected) rejected += n;
     }
-    if (all < REQUEST_MIN || share(refused, all) <= REFUSED_SHARE) return;
-    uint32_t why = most(l, TDM_METRIC_refusals_total);
-    find(l, TDM_GRAVITY_CRITICAL, "refusal",
-         "%" PRIu64 " of %" PRIu64 " requests were refused, most for %s: %s", refused, all,
-         tdm_label_value(TDM_SET_REFUSE, why), text_of(TDM_LABEL_FIRST_REFUSE, why));
+    for (uint32_t i = 0; i < TDM_LABEL_CNT_REFUSE; i++)
+        if (fault_of(i) == FAULT_OURS) ours += grown(l, TDM_METRIC_refusals_total, i);
+    if (TDM_MAX(all, ours) < REQUEST_MIN) return;
+    refused(l, FAULT_OURS, all, ours);
+    refused(l, FAULT_CLIENT, all, rejected - TDM_MIN(rejected, ours));
 }
 
 static void promises(list_t *l) {
@@ -266,6 +313,7 @@ uint32_t tdm_diagnose(const tdm_snapshot_t *before, const tdm_snapshot_t *after,
     tiles(&l);
     rings(&l);
     drops(&l);
+    turned_away(&l);
     fallbacks(&l);
     board(&l);
     power(&l);

@@ -183,6 +183,33 @@ static void refusals_and_broken_promises_come_first(void **state) {
     assert_string_equal(found[2].cause, "tile");
 }
 
+/* One client that asks wrongly makes no appliance ill. */
+static void what_clients_ask_wrongly_is_theirs(void **state) {
+    (void)state;
+    tdm_count(&block, TDM_METRIC_requests_total,
+              tdm_series3(TDM_METRIC_requests_total, 0, 0, TDM_LABEL_OUTCOME_rejected), 50);
+    tdm_count(&block, TDM_METRIC_refusals_total, tdm_label_reason(TDM_REFUSE_bad_value), 30);
+    tdm_count(&block, TDM_METRIC_refusals_total, tdm_label_reason(TDM_REFUSE_auth), 20);
+    tdm_count(&block, TDM_METRIC_refusals_total, tdm_label_reason(TDM_REFUSE_client_gone), 900);
+    only("refusal", TDM_GRAVITY_NOTICE,
+         "50 of 150 requests were refused for what they asked, most for bad_value");
+}
+
+static void clients_that_are_turned_away_at_a_door_are_named(void **state) {
+    (void)state;
+    tdm_count(&block, TDM_METRIC_connections_refused_total, TDM_LABEL_DOOR_http1, 40);
+    only("connections", TDM_GRAVITY_WARNING, "40 HTTP/1.1 connections were turned away");
+    tdm_count(&block, TDM_METRIC_net_drops_total, tdm_label_reason(TDM_DROP_quic_connection_limit),
+              7);
+    assert_int_equal(diagnose(), 2);
+    assert_non_null(strstr(found[0].text, "7 times an HTTP/3 connection was turned away"));
+    /* A door's own refusals are among no api tile's requests. */
+    tdm_count(&block, TDM_METRIC_refusals_total, tdm_label_reason(TDM_REFUSE_exchange_limit), 400);
+    assert_int_equal(diagnose(), 3);
+    assert_int_equal(found[0].gravity, TDM_GRAVITY_CRITICAL);
+    assert_non_null(strstr(found[0].text, "were refused, most for exchange_limit"));
+}
+
 static void a_stale_profile_faults_and_states_are_named(void **state) {
     (void)state;
     for (int i = 0; i < 30; i++) tdm_observe(&block, TDM_METRIC_prediction_ratio, 0, 1900000);
@@ -221,6 +248,8 @@ int main(void) {
         CASE(pages_that_ran_out_are_named_where_somebody_waits),
         CASE(lost_packets_are_named_and_nonsense_from_outside_is_not),
         CASE(refusals_and_broken_promises_come_first),
+        CASE(what_clients_ask_wrongly_is_theirs),
+        CASE(clients_that_are_turned_away_at_a_door_are_named),
         CASE(a_stale_profile_faults_and_states_are_named),
         CASE(there_are_never_more_than_fit),
     };
