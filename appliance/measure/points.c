@@ -3,19 +3,16 @@
    what is left of an iteration; and the table is judged at other shapes. */
 #include "appliance/measure/measure_private.h"
 
+#include "appliance/base/sort.h"
+
 #include <math.h>
 #include <stdlib.h>
 
 #define LEAST 0.1 /* of what the executor timed as attention: a remainder is no less */
 
-static int ascending(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 double tdm_measure_median(double *v, uint32_t cnt) {
     if (cnt == 0) return 0.0;
-    qsort(v, cnt, sizeof *v, ascending);
+    qsort(v, cnt, sizeof *v, tdm_ascending);
     return cnt % 2u ? v[cnt / 2u] : (v[cnt / 2u - 1u] + v[cnt / 2u]) / 2.0;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "appliance/profile/surface.h"
 
+#include "appliance/base/sort.h"
 #include "appliance/profile/parts.h"
 
 #include <math.h>
@@ -66,16 +67,11 @@ static double error_of(const tdm_profile_point_t *p) {
     return p->cnt < 3 ? FEW : FLOOR + off;
 }
 
-static int ascending(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* deviation_of gives the standard deviation of y, from its median size, on
    which a few disturbed points have no hold.  k lends the room. */
 static double deviation_of(const surface_t *s) {
     for (uint32_t i = 0; i < s->cnt; i++) s->k[i] = fabs(s->y[i]);
-    qsort(s->k, s->cnt, sizeof *s->k, ascending);
+    qsort(s->k, s->cnt, sizeof *s->k, tdm_ascending);
     return fmax(1.4826 * s->k[s->cnt / 2u], LEAST);
 }
 

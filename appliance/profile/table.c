@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "appliance/profile/table.h"
 
+#include "appliance/base/sort.h"
 #include "appliance/profile/parts.h"
 #include "appliance/profile/surface.h"
 
@@ -288,11 +289,6 @@ static double normal_quantile(double p) {
     return t - up / down;
 }
 
-static int ascending(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 double tdm_profile_noise(const tdm_profile_set_t *set, double fallback) {
     double *sigma = malloc((set->point_cnt + 1u) * sizeof *sigma);
     uint32_t n = 0;
@@ -302,7 +298,7 @@ double tdm_profile_noise(const tdm_profile_set_t *set, double fallback) {
         double cnt = p->cnt;
         sigma[n++] = log(p->spread) / normal_quantile((cnt - 0.375) / (cnt + 0.25));
     }
-    if (n > 0) qsort(sigma, n, sizeof *sigma, ascending);
+    if (n > 0) qsort(sigma, n, sizeof *sigma, tdm_ascending);
     double noise = n > 0 ? sigma[n / 2] : fallback;
     free(sigma);
     return noise;

@@ -2,48 +2,19 @@
 #include "net/quic/quic_private.h"
 
 #include "appliance/base/check.h"
-
-#define ROTL(x, n) (((x) << (n)) | ((x) >> (64 - (n))))
-
-static void sip_round(uint64_t v[4]) {
-    v[0] += v[1];
-    v[1] = ROTL(v[1], 13) ^ v[0];
-    v[0] = ROTL(v[0], 32);
-    v[2] += v[3];
-    v[3] = ROTL(v[3], 16) ^ v[2];
-    v[0] += v[3];
-    v[3] = ROTL(v[3], 21) ^ v[0];
-    v[2] += v[1];
-    v[1] = ROTL(v[1], 17) ^ v[2];
-    v[2] = ROTL(v[2], 32);
-}
-
-static void sip_word(uint64_t v[4], uint64_t m) {
-    v[3] ^= m;
-    sip_round(v);
-    sip_round(v);
-    v[0] ^= m;
-}
+#include "appliance/base/sip.h"
 
 uint64_t hash_bytes(const hash_key_t *key, const uint8_t *bytes, uint64_t sz) {
-    uint64_t v[4] = {
-        key->k[0] ^ UINT64_C(0x736f6d6570736575),
-        key->k[1] ^ UINT64_C(0x646f72616e646f6d),
-        key->k[0] ^ UINT64_C(0x6c7967656e657261),
-        key->k[1] ^ UINT64_C(0x7465646279746573),
-    };
+    tdm_sip_t s = tdm_sip_begin(key->k);
     uint64_t i = 0;
     for (; i + 8u <= sz; i += 8u) {
-        uint64_t m;
-        memcpy(&m, bytes + i, 8);
-        sip_word(v, m);
+        uint64_t word;
+        memcpy(&word, bytes + i, 8);
+        tdm_sip_word(&s, word, 2);
     }
     uint64_t last = (sz & 255u) << 56;
     for (uint64_t j = i; j < sz; j++) last |= (uint64_t)bytes[j] << (8u * (j - i));
-    sip_word(v, last);
-    v[2] ^= 255u;
-    for (int r = 0; r < 4; r++) sip_round(v);
-    return v[0] ^ v[1] ^ v[2] ^ v[3];
+    return tdm_sip_end(&s, last, 2, 4);
 }
 
 uint32_t cid_table_capacity(uint32_t connection_max) {

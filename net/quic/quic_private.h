@@ -38,8 +38,8 @@ typedef struct hash_key {
     uint64_t k[2];
 } hash_key_t;
 
-/* hash_bytes is SipHash-2-4 (Aumasson and Bernstein, 2012): peers choose
-   the bytes, so the key keeps them from choosing the bucket. */
+/* hash_bytes is SipHash-2-4 (appliance/base/sip.h): peers choose the bytes,
+   so the key keeps them from choosing the bucket. */
 uint64_t hash_bytes(const hash_key_t *key, const uint8_t *bytes, uint64_t sz);
 
 /* --- cids.c ---------------------------------------------------------- */

@@ -2,6 +2,7 @@
 #include "scheduler/sim/look.h"
 
 #include "appliance/base/clock.h"
+#include "appliance/base/sort.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -151,11 +152,6 @@ static tdm_status_t run_mixed(tdm_look_t *l, tdm_error_t *err) {
     return st;
 }
 
-static int ascending(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* at_share reads sorted values. */
 static double at_share(const double *v, uint32_t cnt, double share) {
     uint32_t rank = (uint32_t)ceil(share * cnt - 1e-9);
@@ -166,7 +162,7 @@ static double at_share(const double *v, uint32_t cnt, double share) {
    exceed: of fewer than 100 requests p99 is the worst, as in a replay. */
 static void shares(double *v, uint32_t cnt, double out[3]) {
     static const double at[3] = {0.5, 0.99, 0.999};
-    qsort(v, cnt, sizeof *v, ascending);
+    qsort(v, cnt, sizeof *v, tdm_ascending);
     for (uint32_t i = 0; i < 3; i++) out[i] = at_share(v, cnt, at[i]);
 }
 

@@ -3,6 +3,7 @@
 
 #include "appliance/base/check.h"
 #include "appliance/base/clock.h"
+#include "appliance/base/sort.h"
 #include "scheduler/check.h"
 
 #include <math.h>
@@ -308,14 +309,9 @@ static int turn(sim_t *s) {
     return 1;
 }
 
-static int ascending(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static double at_share(double *v, uint32_t cnt, double share) {
     if (cnt == 0) return 0.0;
-    qsort(v, cnt, sizeof *v, ascending);
+    qsort(v, cnt, sizeof *v, tdm_ascending);
     return v[(uint32_t)(share * (double)(cnt - 1u))];
 }
 

@@ -4,6 +4,7 @@
 #include "appliance/base/atomic.h"
 #include "appliance/base/check.h"
 #include "appliance/base/clock.h"
+#include "appliance/base/sum.h"
 #include "appliance/ring/pipe.h"
 #include "net/h3/h3.h"
 
@@ -122,10 +123,7 @@ static void answer(loop_server_t *s, slot_t *t, int64_t now_ns) {
         return;
     }
     if (x->method == TDM_METHOD_POST) {
-        uint64_t hash = UINT64_C(0xcbf29ce484222325);
-        for (uint64_t i = 0; i < x->body_sz; i++) {
-            hash = (hash ^ x->body[i]) * UINT64_C(0x100000001b3);
-        }
+        uint64_t hash = tdm_sum_bytes(TDM_SUM_FIRST, x->body, x->body_sz);
         snprintf(text, sizeof text, "{\"body\":%llu,\"hash\":\"%016llx\"}",
                  (unsigned long long)x->body_sz, (unsigned long long)hash);
     }

@@ -49,12 +49,6 @@ const char *rig_key(void) {
     return key_path;
 }
 
-uint64_t rig_hash(uint64_t h, const void *bytes, uint64_t sz) {
-    const uint8_t *b = bytes;
-    for (uint64_t i = 0; i < sz; i++) h = (h ^ b[i]) * UINT64_C(0x100000001b3);
-    return h;
-}
-
 /* --- the pretended tile ----------------------------------------------- */
 
 static rig_slot_t *slot_of(tdm_exchange_t *x) {
@@ -91,7 +85,7 @@ static tdm_reason_t on_ready(void *ctx, tdm_exchange_t *x, int64_t now_ns) {
     assert_true(x->arrival_ns >= x->first_byte_ns);
     r->ready_cnt++;
     r->last = *x;
-    r->last_body_hash = rig_hash(0, x->body, x->body_sz);
+    r->last_body_hash = tdm_sum_bytes(0, x->body, x->body_sz);
     if (r->ready_answer != TDM_REASON_NONE) return r->ready_answer;
     slot_of(x)->is_ready = 1;
     return TDM_REASON_NONE;
@@ -414,7 +408,7 @@ static void sink_body(void *ctx, int64_t id, const uint8_t *bytes, uint64_t sz) 
         memcpy(out->body + out->body_sz, bytes, TDM_MIN(sz, sizeof out->body - 1u - out->body_sz));
     }
     out->body_sz += sz;
-    out->body_hash = rig_hash(out->body_hash, bytes, sz);
+    out->body_hash = tdm_sum_bytes(out->body_hash, bytes, sz);
     out->piece_cnt++;
 }
 

@@ -7,6 +7,7 @@
    clock of its own.  Nothing here waits or reads the real time. */
 
 #include "appliance/base/rng.h"
+#include "appliance/base/sum.h"
 #include "appliance/ring/pipe.h"
 #include "net/client/client.h"
 #include "net/h3/h3.h"
@@ -86,7 +87,7 @@ typedef struct rig_reply {
     tdm_client_outcome_t outcome;
     uint64_t error;
     uint64_t body_sz;
-    uint64_t body_hash;
+    uint64_t body_hash; /* tdm_sum_bytes from 0 */
     uint32_t piece_cnt;
     char head[2048]; /* "name: value\n" lines */
     char body[512];  /* the first bytes */
@@ -124,7 +125,6 @@ void rig_idle(rig_t *r, int64_t ms);
 /* rig_input gives the server one raw datagram from address source. */
 tdm_reason_t rig_input(rig_t *r, const void *bytes, uint32_t sz, uint32_t source);
 
-uint64_t rig_hash(uint64_t h, const void *bytes, uint64_t sz);
 const char *rig_cert(void);
 const char *rig_key(void);
 

@@ -20,11 +20,6 @@
 static const uint8_t server4[4] = {10, 88, 0, 2}, client4[4] = {10, 88, 0, 1};
 static const uint8_t client_mac[6] = {2, 't', 'd', 'm', 0, 1};
 
-uint64_t hash_of(uint64_t hash, const uint8_t *bytes, uint64_t sz) {
-    for (uint64_t i = 0; i < sz; i++) hash = (hash ^ bytes[i]) * UINT64_C(0x100000001b3);
-    return hash;
-}
-
 /* --- opening -------------------------------------------------------- */
 
 static char cert_file[64], key_file[64];
@@ -363,7 +358,7 @@ static void on_body(void *ctx, int64_t id, const uint8_t *bytes, uint64_t sz) {
     for (uint64_t i = 0; i < sz && a->sz + i < sizeof a->text - 1; i++)
         a->text[a->sz + i] = (char)bytes[i];
     a->sz += sz;
-    a->hash = hash_of(a->hash, bytes, sz);
+    a->hash = tdm_sum_bytes(a->hash, bytes, sz);
 }
 static void on_end(void *ctx, int64_t id, tdm_client_outcome_t outcome, uint64_t error) {
     answer_t *a = ctx;
@@ -379,7 +374,7 @@ int64_t world_request(world_t *w, const char *method, const char *path, const vo
     tdm_error_t err = {0};
     tdm_client_sink_t sink = {.ctx = a, .head = on_head, .body = on_body, .end = on_end};
     tdm_client_request_t r = {.method = method, .path = path, .body = body, .body_sz = sz};
-    *a = (answer_t){.hash = HASH_BEGIN};
+    *a = (answer_t){.hash = TDM_SUM_FIRST};
     tdm_status_t st = TDM_ERR_FULL; /* while the last streams' credit is on its way */
     for (uint32_t i = 0; i < 20000 && st == TDM_ERR_FULL; i++) {
         st = tdm_client_request(w->client, &r, &sink, &id, &err);

@@ -13,6 +13,7 @@
      /hang    a head, then silence until a hangup comes
      /health  health_status and {"n":how many asked before} */
 
+#include "appliance/base/sum.h"
 #include "net/client/client.h"
 #include "net/tile/tile.h"
 
@@ -64,7 +65,7 @@ typedef struct answer {
     int is_ended;
     tdm_client_outcome_t outcome;
     uint64_t sz;
-    uint64_t hash; /* of all body bytes in order */
+    uint64_t hash; /* tdm_sum_bytes of all body bytes in order */
     char text[256];
 } answer_t;
 
@@ -113,9 +114,5 @@ void world_settle(world_t *w);
    dropped for a reason. */
 uint64_t world_counted(world_t *w, tdm_metric_t metric, uint32_t idx);
 uint64_t world_drops(world_t *w, tdm_reason_t reason);
-
-/* hash_of is what answer_t.hash becomes for these bytes. */
-uint64_t hash_of(uint64_t hash, const uint8_t *bytes, uint64_t sz);
-#define HASH_BEGIN UINT64_C(0xcbf29ce484222325)
 
 #endif /* TDM_TESTS_NET_TILE_WORLD_H */
