@@ -69,6 +69,7 @@ typedef struct tdm_cap_sample {
     uint32_t prefill_cnt; /* tokens */
 } tdm_cap_sample_t;
 
+/* tdm_cap_init forgets all that was learnt. */
 void tdm_cap_init(tdm_cap_t *cap);
 
 /* tdm_cap_learn takes one iteration; predicted_ns or actual_ns <= 0 are

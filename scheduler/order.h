@@ -76,6 +76,7 @@ void tdm_order_exit(tdm_order_t *o, uint32_t tenant);
 /* tdm_order_charge adds tokens served to a tenant of a weight > 0. */
 void tdm_order_charge(tdm_order_t *o, uint32_t tenant, double tokens, double weight);
 
+/* tdm_order_init empties all queues; no tenant has been served. */
 void tdm_order_init(tdm_order_t *o);
 
 /* tdm_order_append queues a WAITING sequence at the tail. */

@@ -58,6 +58,7 @@ static inline uint64_t tdm_predict_pairs(uint32_t pos, uint32_t cnt) {
     return c * pos + c * (c + 1) / 2;
 }
 
+/* tdm_predict_init believes the profile as it is: corrections of 1. */
 void tdm_predict_init(tdm_predict_t *p);
 
 /* tdm_predict_route names the route of a load: idle, prefill_only,

@@ -36,6 +36,7 @@ void tdm_notify_open(tdm_notify_t *n);
    TDM_NOTIFY_SZ; it never waits. */
 void tdm_notify_say(tdm_notify_t *n, const char *fmt, ...) TDM_PRINTF(2, 3);
 
+/* tdm_notify_close may be called twice, and where there is no manager. */
 void tdm_notify_close(tdm_notify_t *n);
 
 /* --- forward progress --------------------------------------------------- */

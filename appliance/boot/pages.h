@@ -82,6 +82,7 @@ void tdm_pages_remember(tdm_pages_t *p, int64_t now_ns);
 /* tdm_pages_answer is the tdm_http1_page_fn; ctx is the tdm_pages_t. */
 int tdm_pages_answer(void *ctx, const tdm_http1_ask_t *ask, tdm_http1_page_t *page);
 
+/* tdm_pages_close frees the buffers; after the door is closed. */
 void tdm_pages_close(tdm_pages_t *p);
 
 #endif /* TDM_BOOT_PAGES_H */

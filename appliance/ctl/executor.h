@@ -33,6 +33,7 @@ TDM_MUST_USE tdm_status_t tdm_executor_run(tdm_executor_t *x, tdm_error_t *err);
    and a checksum of the program. */
 void tdm_executor_build(const tdm_executor_t *x, const char *version, char *out, size_t out_sz);
 
+/* tdm_executor_close ends the process, waits for it and frees the channel. */
 void tdm_executor_close(tdm_executor_t *x);
 
 #endif /* TDM_CTL_EXECUTOR_H */

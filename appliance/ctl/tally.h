@@ -26,6 +26,7 @@ typedef enum tdm_outcome {
     TDM_OUTCOME_CNT
 } tdm_outcome_t;
 
+/* tdm_outcome_name: "done", "refused", ...; "unknown" for any other. */
 const char *tdm_outcome_name(tdm_outcome_t outcome);
 
 /* What one request met with; times in ns, -1 where there was none.  All

@@ -28,6 +28,9 @@ struct tdm_wire {
     void (*close)(tdm_wire_t *w);
 };
 
+/* tdm_wire_h3 dials options' host over so many connections and waits until
+   all have shaken hands; tdm_wire_http1 asks options' base URL, open_max
+   requests at once.  *out is freed by its own close. */
 TDM_MUST_USE tdm_status_t tdm_wire_h3(const tdm_ctl_options_t *options, uint32_t connections,
                                       tdm_wire_t **out, tdm_error_t *err);
 TDM_MUST_USE tdm_status_t tdm_wire_http1(const tdm_ctl_options_t *options, uint32_t open_max,

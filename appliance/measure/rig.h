@@ -36,6 +36,7 @@ typedef struct tdm_rig_sample {
     uint64_t kv;        /* of all decodes, in fact */
 } tdm_rig_sample_t;
 
+/* tdm_rig_init begins to count the budget; ask outlives the rig. */
 void tdm_rig_init(tdm_rig_t *rig, const tdm_measure_ask_t *ask);
 
 /* tdm_rig_close closes every slot and takes all pages back. */

@@ -83,6 +83,7 @@ void tdm_workload_pace(tdm_workload_t *w, double rate, double cv, uint64_t seed)
 TDM_MUST_USE tdm_status_t tdm_workload_warm(const tdm_workload_t *w, uint32_t cnt, uint64_t seed,
                                             tdm_workload_t *out, tdm_error_t *err);
 
+/* tdm_workload_free frees rows and blocks; a zeroed workload is allowed. */
 void tdm_workload_free(tdm_workload_t *w);
 
 TDM_END_DECLS

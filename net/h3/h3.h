@@ -138,6 +138,8 @@ void tdm_h3_drain(tdm_h3_t *h);
    it, as tdm_quic_output goes on. */
 void tdm_h3_cut(tdm_h3_t *h);
 
+/* tdm_h3_counters: good while h lives, gauges as of this call.  Net tile
+   only. */
 const tdm_h3_counters_t *tdm_h3_counters(tdm_h3_t *h);
 
 #endif /* TDM_NET_H3_H3_H */

@@ -177,6 +177,8 @@ typedef struct request {
 
 /* --- peers.c: library thread only ------------------------------------ */
 
+/* The library's callbacks for a connection that comes, and that begins or
+   ends; cls is the door. */
 enum MHD_Result tdm_http1_accept(void *cls, const struct sockaddr *addr, socklen_t addr_sz);
 void tdm_http1_connection(void *cls, connection_t *conn, void **socket_ctx,
                           enum MHD_ConnectionNotificationCode code);
@@ -214,6 +216,9 @@ int tdm_http1_is_named(const tdm_http1_t *d, const char *host, const char *origi
 
 /* --- unix.c: the poller's thread ----------------------------------------- */
 
+/* tdm_http1_unix_accept gives waiting peers of the Unix socket to the
+   library; those over the bound are closed and counted.  _close also takes
+   the socket's file away. */
 void tdm_http1_unix_accept(tdm_http1_t *d);
 void tdm_http1_unix_close(tdm_http1_t *d);
 
@@ -233,6 +238,8 @@ int64_t tdm_http1_feed_next_locked(const tdm_http1_t *d);
 
 /* --- slots.c ----------------------------------------------------------- */
 
+/* tdm_http1_slots_init frees all slots; places: [slot_cnt], pipes:
+   [slot_cnt * pipe_sz] of the door's memory. */
 void tdm_http1_slots_init(tdm_http1_t *d, tdm_slot_place_t *places, uint8_t *pipes);
 
 /* tdm_http1_slot_take gives a slot with a fresh generation, an empty pipe
@@ -249,7 +256,10 @@ void tdm_http1_slot_detach(tdm_http1_t *d, slot_t *s, int is_cut, int is_head);
 /* tdm_http1_slot_end says how an answer that the client has whole ended. */
 tdm_stream_end_t tdm_http1_slot_end(tdm_http1_t *d, const slot_t *s);
 
-/* The lock is held in the ones named _locked. */
+/* With the lock held: release gives body, records and, where api is done
+   too, the slot back; gone says once that the client left; hangup tells api
+   (0: its lane is full, and it is owed); resume lets the library go on with
+   the connection. */
 void tdm_http1_slot_release_locked(tdm_http1_t *d, slot_t *s);
 void tdm_http1_slot_gone_locked(tdm_http1_t *d, slot_t *s);
 int tdm_http1_slot_hangup_locked(tdm_http1_t *d, slot_t *s);
@@ -262,6 +272,9 @@ void tdm_http1_body_drop(tdm_http1_t *d, uint8_t *body, uint64_t cap);
 
 /* --- request.c --------------------------------------------------------- */
 
+/* The library's callbacks for one request, in this order: the target as it
+   came, which makes the request_t; head, body in pieces, end; and, in any
+   case, that it is over, which frees it. */
 void *tdm_http1_uri(void *cls, const char *uri, connection_t *conn);
 enum MHD_Result tdm_http1_handle(void *cls, connection_t *conn, const char *url, const char *method,
                                  const char *version, const char *data, size_t *data_sz,

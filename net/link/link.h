@@ -184,6 +184,7 @@ uint32_t tdm_link_payload_max(const tdm_link_t *l, uint16_t version);
 /* tdm_link_is_onlink: the address lies in our own subnet of its version. */
 int tdm_link_is_onlink(const tdm_link_t *l, const tdm_endpoint_t *remote);
 
+/* tdm_link_counters: good while l lives.  Net tile only. */
 const tdm_link_counters_t *tdm_link_counters(const tdm_link_t *l);
 
 /* tdm_link_is_conserved checks the two identities above. */

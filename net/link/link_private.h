@@ -174,6 +174,9 @@ int mac_is_station(const tdm_link_t *l, const uint8_t *mac);
 
 /* --- answers (arp.c, icmp.c) ---------------------------------------- */
 
+/* Each judges one frame to its end: dropped by a reason, consumed, or
+   answered, the answer being in f->reply.  icmp, sz bytes, is what stands
+   behind the IP header. */
 tdm_link_verdict_t arp_rx(tdm_link_t *l, const frame_t *f);
 tdm_link_verdict_t icmp4_rx(tdm_link_t *l, const frame_t *f, const uint8_t *icmp, uint32_t sz);
 tdm_link_verdict_t icmp6_rx(tdm_link_t *l, const frame_t *f, const uint8_t *icmp, uint32_t sz);

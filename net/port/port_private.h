@@ -61,6 +61,10 @@ struct tdm_port {
 
 /* --- ethdev.c: kinds that are DPDK devices -------------------------- */
 
+/* The calls of port_ops_t.  Each open makes or finds the device and starts
+   it; close is allowed after an open that failed half way.  rx and tx give
+   how many were moved, cnt at most: what tx does not take stays the
+   caller's.  Net tile only, but for is_up. */
 tdm_status_t ethdev_open_pcap(tdm_port_t *p, tdm_error_t *err);
 tdm_status_t ethdev_open_null(tdm_port_t *p, tdm_error_t *err);
 tdm_status_t ethdev_open_tap(tdm_port_t *p, tdm_error_t *err);
@@ -93,7 +97,7 @@ void xdp_forget(tdm_port_t *p);
    for its own, 0 unless the pool lies wrong (nic_error). */
 void xdp_stats(const tdm_port_t *p, tdm_port_stats_t *out);
 
-/* --- wire.c --------------------------------------------------------- */
+/* --- wire.c: two queues, a test at the other end --------------------- */
 
 tdm_status_t wire_open(tdm_port_t *p, tdm_error_t *err);
 void wire_close(tdm_port_t *p);
@@ -101,7 +105,7 @@ uint32_t wire_rx(tdm_port_t *p, struct rte_mbuf **m, uint32_t cnt);
 uint32_t wire_tx(tdm_port_t *p, struct rte_mbuf **m, uint32_t cnt);
 void wire_stats(tdm_port_t *p, tdm_port_stats_t *out);
 
-/* --- chaos.c -------------------------------------------------------- */
+/* --- chaos.c: bad weather before another kind's calls ---------------- */
 
 tdm_status_t chaos_open(tdm_port_t *p, tdm_error_t *err);
 void chaos_close(tdm_port_t *p);

@@ -71,6 +71,7 @@ void *tdm_pool_realloc(tdm_pool_account_t *a, void *p, uint64_t sz);
 /* tdm_pool_free gives back to the account it came from; NULL is allowed. */
 void tdm_pool_free(tdm_pool_account_t *a, void *p);
 
+/* tdm_pool_stat copies the sums over all accounts. */
 void tdm_pool_stat(const tdm_pool_t *pool, tdm_pool_stat_t *out);
 
 /* tdm_pool_is_sound walks all blocks and lists: 1 where they agree.  Tests

@@ -63,6 +63,9 @@ typedef struct cid_table {
     uint32_t cnt;
 } cid_table_t;
 
+/* cid_table_capacity gives the slots for so many connections, a power of
+   two.  find: NONE_IDX where nobody has the id.  add: 0 where it is taken
+   already.  remove of an id that is not there does nothing. */
 uint32_t cid_table_capacity(uint32_t connection_max);
 uint32_t cid_table_find(const cid_table_t *t, const uint8_t *bytes, uint64_t sz);
 int cid_table_add(cid_table_t *t, const cid_t *cid, uint32_t conn_idx);
@@ -92,6 +95,7 @@ typedef struct rate {
     rate_entry_t entry[RATE_SET_CNT][RATE_WAY_CNT];
 } rate_t;
 
+/* rate_init sets the limits of a zeroed r whose key is there. */
 void rate_init(rate_t *r, const tdm_quic_config_t *cfg);
 /* bucket_take: 1 where the bucket gives one more now. */
 int bucket_take(bucket_t *b, int64_t step_ns, int64_t depth_ns, int64_t now_ns);
@@ -108,7 +112,7 @@ typedef struct timer_heap {
     uint32_t cnt;
 } timer_heap_t;
 
-void timer_set(timer_heap_t *t, uint32_t idx, int64_t due_ns); /* NEVER removes */
+void timer_set(timer_heap_t *t, uint32_t idx, int64_t due_ns); /* TDM_TIME_NEVER removes */
 uint32_t timer_due(const timer_heap_t *t, int64_t now_ns);     /* NONE_IDX: none */
 int64_t timer_next_ns(const timer_heap_t *t);
 
@@ -134,6 +138,8 @@ typedef struct backlog {
     waiting_t waiting[BACKLOG_MAX];
 } backlog_t;
 
+/* backlog_add copies a datagram of at most BACKLOG_BYTES; 0 where the queue
+   is full.  backlog_count_dcid: how many wait for that id. */
 uint32_t backlog_count_dcid(const backlog_t *b, const cid_t *dcid);
 int backlog_add(backlog_t *b, const tdm_datagram_t *dg, const cid_t *dcid, const cid_t *odcid);
 waiting_t *backlog_first(backlog_t *b); /* NULL: empty */
@@ -211,6 +217,9 @@ typedef struct tls {
     gnutls_priority_t priority;
 } tls_t;
 
+/* tls_open reads certificate and key; on an error nothing is left.
+   tls_session_open makes a server's session for ref, to be freed by
+   gnutls_deinit; 0 where memory is short. */
 tdm_status_t tls_open(tls_t *t, const char *cert_file, const char *key_file, tdm_error_t *err);
 void tls_close(tls_t *t);
 /* tls_reset_secret makes the secret of stateless resets from the key. */
@@ -291,9 +300,14 @@ void ready_remove(tdm_quic_conn_t *c);
 tdm_reason_t drop(tdm_quic_t *q, tdm_reason_t reason);
 
 /* conn.c */
-/* conn_open: odcid is empty where no Retry came before. */
+/* conn_open takes a free slot, which must be there, for the source of dg;
+   NULL, and the slot free again, where it cannot be made.  odcid is empty
+   where no Retry came before. */
 tdm_quic_conn_t *conn_open(tdm_quic_t *q, const tdm_datagram_t *dg, const ngtcp2_pkt_hd *hd,
                            const cid_t *odcid);
+/* conn_input takes one datagram: NONE, or why it was dropped.  conn_expire
+   is the timer's call; c may be free after either.  conn_arm sets the timer
+   to what the library asks for. */
 tdm_reason_t conn_input(tdm_quic_conn_t *c, const tdm_datagram_t *dg);
 void conn_expire(tdm_quic_conn_t *c);
 void conn_arm(tdm_quic_conn_t *c);
@@ -303,6 +317,8 @@ void conn_fail(tdm_quic_conn_t *c, int liberr);
 void conn_free(tdm_quic_conn_t *c);
 /* conn_close_heavy gives back all but the slot, its ids and close_pkt. */
 void conn_close_heavy(tdm_quic_conn_t *c);
+/* conn_add_cid leads datagrams of that id to c: 0 where c has CID_PER_CONN
+   already or another has the id.  cid_make draws CID_SZ bytes. */
 int conn_add_cid(tdm_quic_conn_t *c, const uint8_t *bytes, uint64_t sz);
 void conn_remove_cid(tdm_quic_conn_t *c, const uint8_t *bytes, uint64_t sz);
 void cid_make(tdm_quic_t *q, uint8_t *bytes);
@@ -322,6 +338,7 @@ typedef union sock_addr {
     struct sockaddr_in6 in6;
 } sock_addr_t;
 
+/* addr_from_endpoint points into store, which the caller keeps. */
 ngtcp2_addr addr_from_endpoint(sock_addr_t *store, const tdm_endpoint_t *e);
 void endpoint_from_addr(tdm_endpoint_t *e, const ngtcp2_addr *a);
 

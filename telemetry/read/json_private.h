@@ -13,6 +13,7 @@ typedef struct tdm_json {
     int has_before; /* something stands before in this object or array */
 } tdm_json_t;
 
+/* tdm_json_open and _close: an object or array; they nest as they are called. */
 void tdm_json_open(tdm_json_t *j, const char *key, const char *bracket); /* "{" or "[" */
 void tdm_json_close(tdm_json_t *j, const char *bracket);                 /* "}" or "]" */
 void tdm_json_u64(tdm_json_t *j, const char *key, uint64_t v);

@@ -14,6 +14,8 @@ typedef struct tdm_text {
     size_t sz; /* bytes wanted so far; text is whole where sz <= cap */
 } tdm_text_t;
 
+/* tdm_text_bytes appends sz bytes, tdm_text_str up to the NUL, tdm_text_u64
+   in decimal. */
 void tdm_text_bytes(tdm_text_t *t, const char *s, size_t sz);
 void tdm_text_str(tdm_text_t *t, const char *s);
 void tdm_text_u64(tdm_text_t *t, uint64_t v);
