@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "appliance/config/config.h"
 
+#include "appliance/base/print.h"
+
 #include <ctype.h>
 #include <errno.h>
 #include <jansson.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -235,32 +236,17 @@ tdm_status_t tdm_config_check(const tdm_config_t *c, tdm_error_t *err) {
     return TDM_OK;
 }
 
-/* A bounded text writer with snprintf's way of counting. */
-typedef struct writer {
-    char *buf;
-    size_t cap, len;
-} writer_t;
-
-TDM_PRINTF(2, 3) static void put(writer_t *w, const char *fmt, ...) {
-    va_list ap;
-    va_start(ap, fmt);
-    size_t room = w->len < w->cap ? w->cap - w->len : 0;
-    int n = vsnprintf(room ? w->buf + w->len : NULL, room, fmt, ap);
-    va_end(ap);
-    if (n > 0) w->len += (size_t)n;
-}
-
-static void put_json_string(writer_t *w, const char *s) {
+static void put_json_string(tdm_print_t *w, const char *s) {
     json_t *v = json_string(s);
     char *text = v ? json_dumps(v, JSON_ENCODE_ANY) : NULL;
-    put(w, "%s", text ? text : "\"\"");
+    tdm_print(w, "%s", text ? text : "\"\"");
     free(text);
     json_decref(v);
 }
 
 size_t tdm_config_print(const tdm_config_t *config, char *buf, size_t buf_sz) {
     tdm_config_t c = *config;
-    writer_t w = {buf, buf_sz, 0};
+    tdm_print_t w = {buf, buf_sz, 0};
     size_t section_len = 0;
     for (size_t i = 0; i < KEY_CNT; i++) {
         const key_row_t *k = &key_row[i];
@@ -268,41 +254,41 @@ size_t tdm_config_print(const tdm_config_t *config, char *buf, size_t buf_sz) {
         int is_new =
             i == 0 || len != section_len || strncmp(k->name, key_row[i - 1].name, len) != 0;
         section_len = len;
-        if (is_new) put(&w, "%s  \"%.*s\": {\n", i ? "\n  },\n" : "{\n", (int)len, k->name);
-        put(&w, "%s    \"%s\": ", is_new ? "" : ",\n", k->name + len + 1);
+        if (is_new) tdm_print(&w, "%s  \"%.*s\": {\n", i ? "\n  },\n" : "{\n", (int)len, k->name);
+        tdm_print(&w, "%s    \"%s\": ", is_new ? "" : ",\n", k->name + len + 1);
         char word[32];
         switch (k->type) {
-        case KEY_U64: put(&w, "%llu", (unsigned long long)*u64_at(&c, k)); break;
+        case KEY_U64: tdm_print(&w, "%llu", (unsigned long long)*u64_at(&c, k)); break;
         case KEY_STR: put_json_string(&w, str_at(&c, k)); break;
         case KEY_ENUM:
             enum_word(k->text, *enum_at(&c, k), word, sizeof word);
-            put(&w, "\"%s\"", word);
+            tdm_print(&w, "\"%s\"", word);
             break;
         }
     }
-    put(&w, "\n  }\n}\n");
-    return w.len;
+    tdm_print(&w, "\n  }\n}\n");
+    return w.sz;
 }
 
 size_t tdm_config_help(char *buf, size_t buf_sz) {
-    writer_t w = {buf, buf_sz, 0};
+    tdm_print_t w = {buf, buf_sz, 0};
     for (size_t i = 0; i < KEY_CNT; i++) {
         const key_row_t *k = &key_row[i];
         char word[32];
         switch (k->type) {
         case KEY_U64:
-            put(&w, "%-30s %llu  [%llu..%llu]\n", k->name, (unsigned long long)k->def,
-                (unsigned long long)k->min, (unsigned long long)k->max);
+            tdm_print(&w, "%-30s %llu  [%llu..%llu]\n", k->name, (unsigned long long)k->def,
+                      (unsigned long long)k->min, (unsigned long long)k->max);
             break;
-        case KEY_STR: put(&w, "%-30s \"%s\"\n", k->name, k->text); break;
+        case KEY_STR: tdm_print(&w, "%-30s \"%s\"\n", k->name, k->text); break;
         case KEY_ENUM:
             enum_word(k->text, (uint32_t)k->def, word, sizeof word);
-            put(&w, "%-30s %s  [%s]\n", k->name, word, k->text);
+            tdm_print(&w, "%-30s %s  [%s]\n", k->name, word, k->text);
             break;
         }
-        put(&w, "    %s%s\n", k->help, tdm_config_is_live(k->name) ? " (live)" : "");
+        tdm_print(&w, "    %s%s\n", k->help, tdm_config_is_live(k->name) ? " (live)" : "");
     }
-    return w.len;
+    return w.sz;
 }
 
 int tdm_config_is_live(const char *name) {

@@ -2,10 +2,10 @@
 #include "appliance/setup/setup_private.h"
 
 #include "appliance/api/auth.h"
+#include "appliance/base/print.h"
 #include "appliance/sizing/cpus.h"
 
 #include <jansson.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -211,38 +211,26 @@ tdm_status_t tdm_setup_parse(tdm_setup_t *out, const char *text, uint64_t sz, co
 
 /* --- telling ------------------------------------------------------------- */
 
-static size_t add(char *buf, size_t buf_sz, size_t used, const char *fmt, ...) TDM_PRINTF(4, 5);
-static size_t add(char *buf, size_t buf_sz, size_t used, const char *fmt, ...) {
-    va_list args;
-    va_start(args, fmt);
-    int n = used < buf_sz ? vsnprintf(buf + used, buf_sz - used, fmt, args)
-                          : vsnprintf(NULL, 0, fmt, args);
-    va_end(args);
-    return used + (n > 0 ? (size_t)n : 0);
-}
-
 size_t tdm_setup_help(char *buf, size_t buf_sz) {
-    size_t used = 0;
+    tdm_print_t p = {buf, buf_sz, 0};
     for (size_t i = 0; i < TDM_COUNT_OF(row); i++) {
         const row_t *r = &row[i];
         if (r->type == ROW_STR)
-            used = add(buf, buf_sz, used, "%s %s\n    %s\n", r->name, tdm_setup_kind_want(r->kind),
-                       r->help);
+            tdm_print(&p, "%s %s\n    %s\n", r->name, tdm_setup_kind_want(r->kind), r->help);
         else if (r->type == ROW_U64)
-            used = add(buf, buf_sz, used, "%s 0..%llu\n    %s\n", r->name,
-                       (unsigned long long)r->max, r->help);
+            tdm_print(&p, "%s 0..%llu\n    %s\n", r->name, (unsigned long long)r->max, r->help);
         else
-            used = add(buf, buf_sz, used, "%s %s\n    %s\n", r->name, r->values, r->help);
+            tdm_print(&p, "%s %s\n    %s\n", r->name, r->values, r->help);
     }
-    used = add(buf, buf_sz, used,
-               "keys.api [\"<tenant> <sha256 of the key>\", ...]\n"
-               "    who may ask; not given: a key is made at first boot and shown on the console\n"
-               "keys.admin [\"<name> <sha256 of the key>\", ...]\n"
-               "    who may change things over TCP; not given: nobody\n"
-               "serve {\"section\": {\"key\": value}}\n"
-               "    keys of tandem.json (model, promises, classes, bounds) that no part above "
-               "decides\n");
-    return used;
+    tdm_print(&p,
+              "keys.api [\"<tenant> <sha256 of the key>\", ...]\n"
+              "    who may ask; not given: a key is made at first boot and shown on the console\n"
+              "keys.admin [\"<name> <sha256 of the key>\", ...]\n"
+              "    who may change things over TCP; not given: nobody\n"
+              "serve {\"section\": {\"key\": value}}\n"
+              "    keys of tandem.json (model, promises, classes, bounds) that no part above "
+              "decides\n");
+    return p.sz;
 }
 
 /* --- kernel arguments ------------------------------------------------------ */
@@ -251,16 +239,16 @@ size_t tdm_setup_kernel(const tdm_setup_t *s, char *buf, size_t buf_sz) {
     /* amd_iommu is on unless turned off (Documentation/admin-guide/
        kernel-parameters.txt); pt: identity for the kernel's own devices. */
     static const char *const iommu[] = {"intel_iommu=on iommu=pt", "iommu=pt", ""};
-    size_t used = add(buf, buf_sz, 0, "%s", iommu[s->machine_iommu]);
+    tdm_print_t p = {buf, buf_sz, 0};
+    tdm_print(&p, "%s", iommu[s->machine_iommu]);
     if (s->machine_tile_cpus[0])
-        used = add(buf, buf_sz, used,
-                   "%sisolcpus=managed_irq,domain,%s nohz_full=%s rcu_nocbs=%s irqaffinity=%s",
-                   used ? " " : "", s->machine_tile_cpus, s->machine_tile_cpus,
-                   s->machine_tile_cpus, s->machine_house_cpus);
+        tdm_print(&p, "%sisolcpus=managed_irq,domain,%s nohz_full=%s rcu_nocbs=%s irqaffinity=%s",
+                  p.sz ? " " : "", s->machine_tile_cpus, s->machine_tile_cpus, s->machine_tile_cpus,
+                  s->machine_house_cpus);
     /* Gigabyte pages are found whole at boot only; those of 2 MiB
        tandem-hugepages.service gets as well. */
     if (s->machine_hugepages_1g)
-        used = add(buf, buf_sz, used, "%shugepagesz=1G hugepages=%llu", used ? " " : "",
-                   (unsigned long long)s->machine_hugepages_1g);
-    return used;
+        tdm_print(&p, "%shugepagesz=1G hugepages=%llu", p.sz ? " " : "",
+                  (unsigned long long)s->machine_hugepages_1g);
+    return p.sz;
 }
