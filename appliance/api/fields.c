@@ -253,6 +253,33 @@ static tdm_reason_t store(tdm_fields_t *f, const row_t *row, const json_t *v) {
     return TDM_REASON_NONE;
 }
 
+/* refuse says what a field may be: one sentence for type and range. */
+static int refuse(tdm_refusal_t *r, tdm_reason_t reason, const row_t *row, const char *param) {
+    int is_huge = row->hi > 9007199254740992.0; /* 2^53 */
+    switch (row->kind) {
+    case ROW_BOOL: return tdm_refuse_text(r, reason, param, "%s must be true or false", param);
+    case ROW_INT:
+        if (is_huge)
+            return tdm_refuse_text(r, reason, param, "%s must be a whole number of 64 bits", param);
+        return tdm_refuse_text(r, reason, param, "%s must be a whole number from %.0f to %.0f",
+                               param, row->lo, row->hi);
+    case ROW_NUMBER:
+        return tdm_refuse_text(r, reason, param,
+                               row->flags & LO_OPEN ? "%s must be a number over %g, at most %g"
+                                                    : "%s must be a number from %g to %g",
+                               param, row->lo, row->hi);
+    default: break;
+    }
+    if (!(row->flags & IS_COUNT))
+        return tdm_refuse_text(r, reason, param,
+                               "%s would change the output and is not implemented", param);
+    return tdm_refuse_text(r, reason, param,
+                           reason == TDM_REFUSE_unsupported_parameter
+                               ? "%s over 1 is not implemented"
+                               : "%s must be a whole number from 1 on",
+                           param);
+}
+
 int tdm_fields_read(tdm_fields_t *f, const json_t *object, uint32_t who, const char *prefix,
                     tdm_refusal_t *refusal) {
     const char *name;
@@ -268,7 +295,7 @@ int tdm_fields_read(tdm_fields_t *f, const json_t *object, uint32_t who, const c
         if (!reason) continue;
         char param[sizeof refusal->param];
         (void)snprintf(param, sizeof param, "%s%s", prefix, row->name);
-        return tdm_refuse(refusal, reason, param);
+        return refuse(refusal, reason, row, param);
     }
     return 1;
 }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "appliance/api/frame.h"
 
+#include <string.h>
+
 static void write_usage(tdm_writer_t *w, const tdm_usage_t *u) {
     tdm_write_lit(w, "{\"prompt_tokens\":");
     tdm_write_u64(w, u->prompt_cnt);
@@ -134,9 +136,22 @@ static const char *error_type(int http) {
     return http >= 500 ? "server_error" : "invalid_request_error";
 }
 
+/* write_message: many clients show the message alone, so it names the
+   field at fault too. */
+static void write_message(tdm_writer_t *w, const tdm_refusal_t *r) {
+    const char *text = r->text[0] ? r->text : tdm_reason_text(r->reason);
+    tdm_write_lit(w, "\"");
+    if (r->param[0] && !strstr(text, r->param)) {
+        tdm_write_escaped(w, r->param, (uint32_t)strlen(r->param));
+        tdm_write_lit(w, ": ");
+    }
+    tdm_write_escaped(w, text, (uint32_t)strlen(text));
+    tdm_write_lit(w, "\"");
+}
+
 void tdm_frame_error(tdm_writer_t *w, const tdm_refusal_t *r) {
     tdm_write_lit(w, "{\"error\":{\"message\":");
-    tdm_write_string(w, r->text[0] ? r->text : tdm_reason_text(r->reason));
+    write_message(w, r);
     tdm_write_lit(w, ",\"type\":");
     tdm_write_string(w, error_type(tdm_reason_http(r->reason)));
     tdm_write_lit(w, ",\"param\":");

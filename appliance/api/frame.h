@@ -65,7 +65,8 @@ void tdm_frame_body_close(tdm_writer_t *w, const tdm_usage_t *usage);
    the first. */
 void tdm_frame_ids(tdm_writer_t *w, const int32_t *ids, uint32_t cnt, int is_first);
 
-/* tdm_frame_error writes the error object, {"error":{...}}. */
+/* tdm_frame_error writes the error object, {"error":{...}}; its message names
+   the field at fault as param does. */
 void tdm_frame_error(tdm_writer_t *w, const tdm_refusal_t *r);
 
 /* tdm_frame_model writes one entry of the model list. */

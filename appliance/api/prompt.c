@@ -147,7 +147,9 @@ static int read_message(tdm_prompt_t *p, tdm_fields_t *f, const json_t *v, uint3
     if (!f->role) return tdm_refuse(refusal, TDM_REFUSE_missing_field, param);
     if (!json_is_string(f->role)) return tdm_refuse(refusal, TDM_REFUSE_bad_type, param);
     int role = tdm_chat_role_from_name(json_string_value(f->role), json_string_length(f->role));
-    if (role < 0) return tdm_refuse(refusal, TDM_REFUSE_bad_value, param);
+    if (role < 0)
+        return tdm_refuse_text(refusal, TDM_REFUSE_bad_value, param,
+                               "%s must be system, developer, user or assistant", param);
     m->role = (tdm_chat_role_t)role;
 
     (void)snprintf(param, sizeof param, "messages[%u].content", idx);

@@ -341,5 +341,7 @@ void rig_check_error(const rig_exchange_t *e, tdm_reason_t reason, const char *p
     else
         assert_true(json_is_null(p));
     assert_true(json_string_length(json_object_get(error, "message")) > 0);
+    /* Many clients show the message alone. */
+    if (param) assert_non_null(strstr(json_string_value(json_object_get(error, "message")), param));
     json_decref(v);
 }

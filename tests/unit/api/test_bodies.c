@@ -341,6 +341,40 @@ static void control_text_in_contents_stays_text(void **state) {
     rig_stop(&r);
 }
 
+/* The message alone says what the field may be. */
+static void a_field_at_fault_is_told_what_it_may_be(void **state) {
+    (void)state;
+    static const struct {
+        const char *field, *message;
+    } want[] = {
+        {"\"temperature\":3", "temperature must be a number from 0 to 2"},
+        {"\"temperature\":\"1\"", "temperature must be a number from 0 to 2"},
+        {"\"top_p\":0", "top_p must be a number over 0, at most 1"},
+        {"\"max_tokens\":0", "max_tokens must be a whole number from 1 to 2147483647"},
+        {"\"seed\":1.5", "seed must be a whole number of 64 bits"},
+        {"\"stream\":1", "stream must be true or false"},
+        {"\"n\":2", "n over 1 is not implemented"},
+        {"\"n\":0", "n must be a whole number from 1 on"},
+        {"\"logprobs\":true", "logprobs would change the output and is not implemented"},
+        {"\"stream_options\":{\"include_usage\":1}",
+         "stream_options.include_usage must be true or false"},
+        {"\"stop\":7", "stop: a field has the wrong JSON type"},
+    };
+    rig_t r;
+    rig_default(&r);
+    rig_start(&r);
+    for (uint32_t i = 0; i < TDM_COUNT_OF(want); i++) {
+        char body[256], message[256];
+        (void)snprintf(body, sizeof body, "{\"prompt\":\"hi\",%s}", want[i].field);
+        (void)snprintf(message, sizeof message, "{\"error\":{\"message\":\"%s\"", want[i].message);
+        rig_exchange_t *e = rig_post(&r, COMP, body);
+        rig_settle(&r);
+        if (strncmp(e->text, message, strlen(message)) != 0)
+            fail_msg("%s: %s", want[i].field, e->text);
+    }
+    rig_stop(&r);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(every_body_has_its_answer, show_case),
@@ -349,6 +383,7 @@ int main(void) {
         cmocka_unit_test(only_trusted_peers_choose_a_class),
         cmocka_unit_test(only_who_may_choose_a_class_is_heard),
         cmocka_unit_test(errors_never_quote_the_request),
+        cmocka_unit_test(a_field_at_fault_is_told_what_it_may_be),
         cmocka_unit_test(a_context_error_names_both_numbers),
         cmocka_unit_test(control_text_in_contents_stays_text),
         cmocka_unit_test(tokenize_and_detokenize_are_exact),
