@@ -69,8 +69,9 @@ typedef enum tdm_content_type {
 
 /* What pages of other origins may send and read, and for how many seconds a
    browser may remember it (Fetch Standard, CORS protocol): the same at every
-   door. */
-#define TDM_CORS_SENT "authorization, content-type, x-request-id"
+   door.  Any header may be sent, as SDKs have names of their own; authorization
+   must be told beside the asterisk. */
+#define TDM_CORS_SENT "authorization, *"
 #define TDM_CORS_READ                                                                              \
     "x-request-id, retry-after, retry-after-ms, x-should-retry, openai-processing-ms"
 #define TDM_CORS_AGE_S "86400"
