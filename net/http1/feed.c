@@ -19,14 +19,18 @@ feed_t *tdm_http1_feed_open(tdm_http1_t *d, request_t *r, const tdm_http1_page_t
     if (!f) return NULL;
     f->period_ns = (int64_t)page->more_ms * TDM_NS_PER_MS;
     f->text = malloc(TDM_HTTP1_FEED_MAX);
-    if (f->text) return f;
-    tdm_http1_feed_close(d, f);
-    return NULL;
+    if (!f->text) {
+        tdm_http1_feed_close(d, f);
+        return NULL;
+    }
+    if (r->link) r->link->has_feed = 1;
+    return f;
 }
 
 void tdm_http1_feed_close(tdm_http1_t *d, feed_t *f) {
     free(f->text);
     f->text = NULL;
+    if (f->request->link) f->request->link->has_feed = 0;
     (void)pthread_mutex_lock(&d->lock);
     f->request = NULL;
     (void)pthread_mutex_unlock(&d->lock);

@@ -76,6 +76,7 @@ typedef struct link {
     int is_unix;
     int64_t yield_ns; /* from then on it may make way, unless it has a slot */
     int is_extra;     /* over a bound: good for health and pages alone */
+    int has_feed;     /* it is sent an answer that goes on, and keeps nobody waiting */
 } link_t;
 
 /* The library's own connection bound lies above ours, so that ours is

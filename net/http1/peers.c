@@ -69,7 +69,7 @@ static int make_way(tdm_http1_t *d, const peer_t *peer) {
     (void)pthread_mutex_lock(&d->lock);
     for (uint32_t i = 0; i < LINK_MAX(&d->config); i++) {
         link_t *l = &d->link[i];
-        if (!l->is_used || l->has_left || l->slot || l->yield_ns > now_ns) continue;
+        if (!l->is_used || l->has_left || l->slot || l->has_feed || l->yield_ns > now_ns) continue;
         if (peer && l->peer != peer) continue;
         if (!longest || l->yield_ns < longest->yield_ns) longest = l;
     }

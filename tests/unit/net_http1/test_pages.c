@@ -235,6 +235,31 @@ static void feeds_are_bounded(void **state) {
     assert_non_null(strstr(a, "data: 1\n"));
 }
 
+/* A viewer's feed waits for us, not we for it: at a bound others make way. */
+static void a_feed_does_not_make_way(void **state) {
+    (void)state;
+    tdm_http1_config_t config = rig_config();
+    config.conn_max = 8;
+    config.conn_per_address_max = 8;
+    rig_t *other = rig_open_with_page(&config, page);
+    int feed = client_connect(other), idle[24];
+    client_send(feed, "GET /feed HTTP/1.1\r\n" END);
+    (void)client_read(feed, "data: 1\n", NULL);
+    sleep_us(400000); /* longer than a connection is safe from making way */
+    for (int i = 0; i < 24; i++) idle[i] = client_connect_from(other, 1u + (uint32_t)i % 3u);
+    sleep_us(300000);
+    for (int i = 0; i < 24; i++) { /* some have made way by now, in the order they came */
+        client_send(idle[i], "G");
+        sleep_us(10000);
+    }
+    (void)client_read(feed, "data: 5\n", NULL);
+    const char *a = client_read(feed, "\n\n", NULL);
+    assert_non_null(strstr(a, "data: ")); /* it goes on */
+    for (int i = 0; i < 24; i++) (void)close(idle[i]);
+    (void)close(feed);
+    rig_close(other);
+}
+
 /* The door closes with a feed under way. */
 static void closing_ends_a_feed(void **state) {
     (void)state;
@@ -260,6 +285,7 @@ int main(void) {
         T(what_is_no_socket_stays),
         T(a_feed_goes_on),
         T(feeds_are_bounded),
+        T(a_feed_does_not_make_way),
         T(closing_ends_a_feed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
