@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks of the tree that a compiler does not make: include arrows, who may
 include which library, banned words, layout, untested reasons, names that
-nobody uses, pages that name what is not there, formatting.
+nobody uses, pages that name what is not there, programs that nothing runs,
+formatting.
 
 usage: check_tree.py ROOT     prints one line per finding; exit 1 if any
        check_tree.py --self   proves that each check can fail
@@ -237,6 +238,22 @@ def check_pages(root, names, out):
                 out.append(f"{page}: there is no metric {name}")
 
 
+def check_orphans(root, names, out):
+    """A program of the tests is started or imported by something, a page of the documents linked by another; what
+    makes files that are kept is run by hand."""
+    texts = {n: read(root, n) for n in names if n.endswith((".py", ".txt", ".md", ".c", ".cu", ".jsonl")) or "." not in os.path.basename(n)
+             and n.startswith(("tests/", "deploy/")) and "/corpus/" not in n}
+    for path in names:
+        name = os.path.basename(path)
+        stem, end = os.path.splitext(name)
+        if path.startswith("tests/") and end == ".py" and not name.startswith("make_"):
+            if not any(re.search(r"\b" + stem + r"\b", t) for n, t in texts.items() if n != path):
+                out.append(f"{path}: nothing runs it")
+        elif path.startswith("deploy/docs/") and end == ".md":
+            if not any(f"{name})" in t for n, t in texts.items() if n.endswith(".md") and n != path):
+                out.append(f"{path}: no page links it")
+
+
 def check_options(root, names, out):
     """tandemctl's help names each option that it reads, and no other."""
     main, rest = "appliance/ctl/tandemctl.c", "appliance/ctl/options.c"
@@ -303,6 +320,7 @@ def check(root):
     check_mutants(root, names, out)
     check_pages(root, names, out)
     check_options(root, names, out)
+    check_orphans(root, names, out)
     check_dead(root, names, out)
     check_format(root, names, out)
     return out
@@ -330,7 +348,8 @@ def self_test():
         put("deploy/docs/faults.md", "| a fault | `an_absent_test`, `a_present_one` |\n")
         put("deploy/docs/memory-order.md", "| R1 | `ring.c` | it is whole |\n")
         put("appliance/ring/lost.c", spdx + "int f(int *p) { return tdm_load_acquire(p); }\n")
-        put("README.md", "| a | **1.2** x | here | `a.ratio` |\n| b | **3.14** | here | `b.us` |\n")
+        put("README.md", "| a | **1.2** x | here | `a.ratio` |\n| b | **3.14** | here | `b.us` |\n"
+            "[c](deploy/docs/page.md)\n")
         put("tests/perf/results/ledger.jsonl",
             '{"name": "a.ratio", "value": 1.35}\n{"name": "b.us", "value": 3.1415}\n')
         put("tests/unit/ring/test_x.c", spdx + "static void a_present_one(void **state);\n")
@@ -340,6 +359,8 @@ def self_test():
         put("appliance/ctl/options.c", spdx + '"--told" "--hidden"\n')
         put("appliance/config/config.def", spdx + 'TDM_U64(door, bytes, 1)\n')
         put("deploy/docs/metrics.md", "`tandem_here`\n")
+        put("tests/e2e/lonely.py", "# SPDX-License-Identifier: Apache-2.0\nimport friend\n")
+        put("tests/e2e/friend.py", "# SPDX-License-Identifier: Apache-2.0\n")
         put("deploy/docs/page.md", "[a](gone.md) [b](page.md) `net/none.c` `scheduler/step.c` `door.size=1` `door.bytes` "
             "`tandem_gone` `tandem_here_count`\n")
         found = "\n".join(check(root))
@@ -350,6 +371,7 @@ def self_test():
                      "nobody uses tdm_alone", "nobody uses tdm_caller",
                      "only appliance/ring/ring.c uses tdm_inward", "help does not name --hidden", "nothing reads --lost",
                      "links gone.md", "net/none.c is not there", "no key door.size", "no metric tandem_gone",
+                     "lonely.py: nothing runs it", "faults.md: no page links it",
                      "appliance/ring/lost.c: orders memory",
                      "a.ratio is 1.35 in the ledger, not 1.2",
                      "\"gone\": its text stands 0 times"):
@@ -357,7 +379,9 @@ def self_test():
                 print(f"self-test: the check for '{want}' did not fire\n{found}")
                 return 1
         if "a_present_one" in found or "b.us" in found or "tdm_called" in found \
-                or "ring.c: orders" in found or "\"there\"" in found:
+                or "ring.c: orders" in found or "\"there\"" in found \
+                or "--told" in found or "page.md: links page.md" in found or "step.c is not" in found \
+                or "door.bytes" in found or "tandem_here" in found or "friend.py" in found or "page.md: no page" in found:
             print("self-test: a test that exists was missed, a figure that is right, a name in use, a pair or a mutant")
             return 1
     return 0
