@@ -65,6 +65,8 @@ typedef struct tdm_vitals {
     int64_t progress_ns;    /* newest verdict or token of any request, or end of an iteration;
                                api tiles and boot write */
     uint32_t is_port_stuck; /* the data port takes no frames; boot writes */
+    uint32_t is_over;       /* what still runs ends now, its client told so (draining); boot writes,
+                               once */
 } tdm_vitals_t;
 
 /* --- configuration ---------------------------------------------------- */

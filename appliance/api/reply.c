@@ -42,10 +42,15 @@ static const char *finish_of(const tdm_slot_t *s) {
     return s->finish == TDM_FINISH_LENGTH ? "length" : NULL;
 }
 
+/* failure_of: who is told of a CANCELLED one did not cancel it, we did. */
 static tdm_refusal_t failure_of(const tdm_slot_t *s) {
     int is_refusal = s->reason < TDM_REASON_CNT && tdm_reason_http((tdm_reason_t)s->reason) >= 400;
     tdm_refusal_t r;
-    tdm_refuse(&r, is_refusal ? (tdm_reason_t)s->reason : TDM_REFUSE_internal, "");
+    if (s->finish == TDM_FINISH_CANCELLED)
+        tdm_refuse_text(&r, TDM_REFUSE_draining, "",
+                        "this appliance is stopping: the answer was not done in time");
+    else
+        tdm_refuse(&r, is_refusal ? (tdm_reason_t)s->reason : TDM_REFUSE_internal, "");
     return r;
 }
 

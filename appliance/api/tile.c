@@ -182,12 +182,25 @@ static void take_promises(tdm_api_tile_t *t) {
                                                  .tpot_ns = tdm_load_relaxed(&p->tpot_ns[k])};
 }
 
+/* take_end cancels what still runs, once: each END comes back to a client
+   that is still there, and is told as draining. */
+static void take_end(tdm_api_tile_t *t) {
+    if (t->is_over || !tdm_load_relaxed(&t->wires.vitals->is_over)) return;
+    t->is_over = 1;
+    for (uint32_t i = 0; i < t->config.request_max; i++) {
+        tdm_slot_t *s = &t->slot[i];
+        if (s->state == TDM_SLOT_SUBMITTED || s->state == TDM_SLOT_RUNNING)
+            tdm_slot_control(t, s, TDM_CONTROL_CANCEL);
+    }
+}
+
 /* Events first: they give slots back and feed streams that are under way;
    then those who left, then newcomers. */
 uint32_t tdm_api_tile_poll(tdm_api_tile_t *t, int64_t now_ns) {
     t->now_ns = now_ns;
     t->has_progress = 0;
     take_promises(t);
+    take_end(t);
     uint32_t work = tdm_poll_events(t);
     work += tdm_poll_hangups(t);
     work += tdm_poll_arrivals(t);

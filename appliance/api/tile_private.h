@@ -135,6 +135,7 @@ struct tdm_api_tile {
     uint32_t call_cnt;
     uint32_t open_call_cnt;
     uint32_t promise_cnt;             /* of vitals, taken */
+    uint32_t is_over;                 /* of vitals, taken */
     uint32_t request_open_cnt;        /* calls without an outcome */
     uint32_t call_base[TDM_DOOR_MAX]; /* first call of a door */
     tdm_call_t *call;                 /* [call_cnt] */

@@ -16,6 +16,8 @@
 #define TURN_MAX_NS (10 * TDM_NS_PER_S)
 /* Taking everything apart after a drain takes less. */
 #define STOP_MS 10000u
+/* Time for those whose answers a drain ends to be told so. */
+#define FAREWELL_NS TDM_NS_PER_S
 
 static tdm_status_t open_model(tdm_house_t *h, tdm_error_t *err) {
     tdm_model_options_t options = {.flags = TDM_MODEL_SHAPE_ONLY};
@@ -316,6 +318,12 @@ static int is_drained(tdm_house_t *h) {
     return !h->net || tdm_net_tile_exchange_cnt(h->net) == 0;
 }
 
+/* end_all has api tiles end what a drain was too short for. */
+static void end_all(tdm_house_t *h) {
+    tdm_store_relaxed(&h->vitals.is_over, 1u);
+    for (uint32_t k = 0; k < h->wires.api_cnt; k++) tdm_doorbell_ring(&h->wires.api_bell[k]);
+}
+
 tdm_status_t tdm_house_run(tdm_house_t *h, tdm_error_t *err) {
     int64_t give_up_ns = TDM_TIME_NEVER;
     for (;;) {
@@ -333,7 +341,12 @@ tdm_status_t tdm_house_run(tdm_house_t *h, tdm_error_t *err) {
         }
         tdm_house_change(h, now_ns);
         tdm_pages_remember(&h->pages, now_ns);
-        if (stop > 1 || now_ns >= give_up_ns || (stop && is_drained(h))) return TDM_OK;
+        if (stop > 1 || (stop && is_drained(h))) return TDM_OK;
+        if (now_ns >= give_up_ns) {
+            if (h->vitals.is_over) return TDM_OK;
+            end_all(h);
+            give_up_ns = now_ns + FAREWELL_NS;
+        }
         if (tdm_mgmt_is_failed(&h->mgmt))
             return tdm_error_set(err, h->mgmt.was_ready ? TDM_ERR_CLOSED : TDM_ERR_INVAL, "%s",
                                  h->supervisor.last.text);

@@ -564,8 +564,13 @@ def sigterm_lets_streams_finish():
 
 
 def a_drain_that_runs_out_tells_clients():
-    """A client over HTTP/3 hears of the end at once, not at its idle timeout."""
+    """Clients at both doors hear of the end at once, by name, and not at their idle timeout."""
     with Appliance(BIN, {"sched.drain_ms": 200, "quic.idle_ms": 60000}) as a:
+        body = json.dumps({"prompt": "x", "max_tokens": 4000, "ignore_eos": True, "temperature": 0})
+        whole = a.connect()
+        whole.request("POST", "/v1/completions", body, {"content-type": "application/json"})
+        stream, events = a.stream("x", 4000)
+        assert events.readline()
         p = subprocess.Popen(
             [os.path.join(BIN, "tandemctl"), "generate", "--insecure", "--ids", "--temperature",
              "0", "--max-tokens", "3900", "x"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -575,6 +580,15 @@ def a_drain_that_runs_out_tells_clients():
         began = time.monotonic()
         out, err = p.communicate(timeout=PATIENCE)
         assert time.monotonic() - began < 30 and p.returncode == 1, (p.returncode, out, err)
+        assert b"(draining)" in err, err
+        reply = whole.getresponse()
+        assert reply.status == 503 and reply.headers["retry-after"], reply.headers
+        assert json.loads(reply.read())["error"]["code"] == "draining"
+        told = [x for x in events.read().decode().split("\n\n") if x]  # whole: no chunk is missing
+        assert told[-1] == "data: [DONE]", told[-2:]
+        assert json.loads(told[-2][6:])["error"]["code"] == "draining", told[-2:]
+        for c in (whole, stream):
+            c.close()
 
 
 def impatient_signals_end_it_in_order():

@@ -114,6 +114,54 @@ static void leaving_at_any_moment_frees_everything(void **state) {
     }
 }
 
+/* outlast takes a request to a moment at which the appliance ends what still
+   runs: its client is told, and nothing is left. */
+static void outlast(moment_t moment, int is_stream) {
+    rig_t r;
+    rig_default(&r);
+    rig_start(&r);
+    rig_exchange_t *e = NULL;
+    const tdm_request_t *q = bring(&r, &e, moment, is_stream);
+    int is_live = moment < ENDED_UNREAD;
+    r.vitals.refusal = TDM_REFUSE_draining;
+    r.vitals.is_over = 1;
+    rig_settle(&r);
+    if (moment == QUEUED) {
+        rig_check_controls(&r, q, 0, 0); /* CANCEL must not overtake the submit */
+        rig_accept(&r, q);
+        rig_settle(&r);
+    }
+    if (is_live) {
+        rig_check_controls(&r, q, moment == STOP_HIT, 1);
+        rig_end(&r, q, TDM_FINISH_CANCELLED, sent_by[moment]);
+    }
+    e->is_stuck = 0;
+    rig_settle(&r);
+    assert_int_equal(e->end_cnt, 1);
+    assert_int_equal(tdm_api_tile_open_cnt(r.tile), 0);
+    if (!is_live || moment == STOP_HIT) {
+        assert_int_equal(e->x.head.status, 200);
+        assert_non_null(strstr(e->text, "\"finish_reason\":\"stop\""));
+    } else if (is_stream) {
+        assert_int_equal(e->x.head.status, 200);
+        assert_true(e->flags & TDM_EGRESS_FAILED);
+        assert_non_null(
+            strstr(e->text, "data: {\"error\":{\"message\":\"this appliance is stopping"));
+        assert_non_null(strstr(e->text, "\"code\":\"draining\"}}\n\ndata: [DONE]\n\n"));
+    } else {
+        rig_check_error(e, TDM_REFUSE_draining, NULL);
+    }
+    rig_stop(&r);
+}
+
+static void who_outlasts_a_drain_is_told(void **state) {
+    (void)state;
+    for (int m = QUEUED; m < MOMENT_CNT; m++) {
+        outlast((moment_t)m, 0);
+        outlast((moment_t)m, 1);
+    }
+}
+
 static void a_hang_up_of_another_generation_is_stale(void **state) {
     (void)state;
     rig_t r;
@@ -199,6 +247,7 @@ static void events_out_of_turn_are_stale(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(leaving_at_any_moment_frees_everything),
+        cmocka_unit_test(who_outlasts_a_drain_is_told),
         cmocka_unit_test(a_hang_up_of_another_generation_is_stale),
         cmocka_unit_test(a_reused_slot_hears_nothing_of_its_past),
         cmocka_unit_test(events_out_of_turn_are_stale),
