@@ -48,7 +48,8 @@ typedef struct tdm_sched_tenant {
 
 /* How much prefill an iteration with decodes takes. */
 typedef enum tdm_sched_policy {
-    TDM_POLICY_QUANTILE = 1, /* up to the time limit, by the tracked quantile (cap.h) */
+    TDM_POLICY_QUANTILE = 1, /* within the time limit, by the tracked quantile (cap.h), what is
+                                worth its time by a measured table (thrift.c) */
     TDM_POLICY_MARGIN,       /* up to the time limit, by margin times the profile, untracked */
     TDM_POLICY_STATIC,       /* token_max tokens, decodes included, whatever the time */
     TDM_POLICY_CNT

@@ -3,9 +3,7 @@
 
 #include <string.h>
 
-/* ALIGN: a slice that the limit cuts ends on a multiple of 16 tokens, the
-   smallest row tile of a tensor-core instruction; fewer are not begun. */
-#define ALIGN 16u
+#define ALIGN TDM_DRAFT_ALIGN
 
 /* bound of one pass over the queues. */
 typedef struct bound {
@@ -253,6 +251,12 @@ static uint32_t slice_cnt(const tdm_sched_t *s, tdm_draft_t *d, const bound_t *b
     uint32_t cnt = most > 0 ? fit(s, d, q->pos + had, most, b->budget_ns) : 0u;
     if (cnt < most) d->cap = TDM_CAP_time_limit;
     if (cnt < most) cnt = on_grid(s, d, q->pos + had, cnt);
+    if (cnt > 0 && !b->is_short_only) {
+        uint32_t worth = tdm_draft_thrift(s, d, q->pos + had, cnt);
+        d->is_thrifty = worth < cnt;
+        if (d->is_thrifty) d->cap = TDM_CAP_time_limit;
+        if (d->is_thrifty) return worth;
+    }
     if (cnt == left || cnt >= ALIGN || (cnt > 0 && cnt == most)) return cnt;
     return forced_cnt(s, d, q, left, may_force);
 }
@@ -334,7 +338,8 @@ static void draft_prefill(tdm_sched_t *s, tdm_draft_t *d) {
     draft_pass(s, d, &all);
     if (has_choice(s) && !s->cap.is_drifting && d->load.decode_cnt > 0) {
         d->both = other_route(s, d);
-        if (d->both != TDM_ROUTE_FUSED && d->cap == TDM_CAP_time_limit) draft_pass(s, d, &all);
+        if (d->both != TDM_ROUTE_FUSED && d->cap == TDM_CAP_time_limit && !d->is_thrifty)
+            draft_pass(s, d, &all);
     }
 }
 

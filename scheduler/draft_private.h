@@ -7,7 +7,8 @@
    0. room for a more urgent class, where it would be late (room.c)
    1. every decode, or those whose promise is the tightest (skip.c)
    2. a quarter of what is left to short prompts, where both lengths wait
-   3. all of what is left by slack, long prompts included
+   3. all of what is left by slack, long prompts included, as far as it is
+      worth its time (thrift.c)
    4. nothing came of it, and progress is due: one slice of floor_cnt
 
    A prompt that starts takes a slot and its promise of pages on the way. */
@@ -18,6 +19,10 @@
    may not fit the time. */
 #define TDM_DRAFT_PASS_MAX  3u
 #define TDM_DRAFT_START_MAX (TDM_PLAN_SLICE_MAX + TDM_DRAFT_PASS_MAX)
+
+/* A slice that the limit cuts ends on a multiple of so many tokens, the
+   smallest row tile of a tensor-core instruction; fewer are not begun. */
+#define TDM_DRAFT_ALIGN 16u
 
 /* How many tokens a sequence gets. */
 typedef struct tdm_pick {
@@ -42,6 +47,7 @@ typedef struct tdm_draft {
     uint32_t ward; /* only it may start: it was overtaken too long; TDM_SEQ_NONE */
     uint64_t skip[(TDM_SEQ_MAX + 63) / 64]; /* bit per slot whose decode is left out */
     int is_forced;
+    int is_thrifty; /* it could have more prefill, which is not worth its time */
     uint32_t start_cnt;
     uint16_t start_class[TDM_DRAFT_START_MAX];
     int64_t start_wait_ns[TDM_DRAFT_START_MAX];
@@ -65,6 +71,12 @@ void tdm_draft_make_room(tdm_sched_t *s);
 /* skip.c: leaves decodes out of an iteration that would begin at start_ns
    until the rest fits the budget, or no other may. */
 void tdm_draft_skip(tdm_sched_t *s, tdm_draft_t *d, int64_t start_ns);
+
+/* thrift.c: of cnt tokens after pos, which fit an iteration beside what the
+   draft has, how many are worth their time; more than none.  All of them
+   under another policy than the quantile's, where no table was measured, and
+   where nothing decodes: then nobody waits for them. */
+uint32_t tdm_draft_thrift(const tdm_sched_t *s, const tdm_draft_t *d, uint32_t pos, uint32_t cnt);
 
 static inline int tdm_draft_is_skipped(const tdm_draft_t *d, uint32_t slot) {
     return (int)(d->skip[slot / 64u] >> slot % 64u & 1u);

@@ -137,7 +137,8 @@ static void write_record(tdm_sched_t *s, const tdm_draft_t *d, const tdm_plan_t 
                                      .waiting_cnt = s->waiting_cnt,
                                      .running_cnt = s->running_cnt,
                                      .page_free_cnt = s->kv.free_cnt,
-                                     .is_forced = d->is_forced ? 1u : 0u};
+                                     .is_forced = d->is_forced ? 1u : 0u,
+                                     .is_thrifty = d->is_thrifty ? 1u : 0u};
     f->record.quantile = s->cap.quantile;
     f->record.is_outside =
         tdm_predict_is_outside(&s->live.profile, plan->route, &d->load) ? 1u : 0u;
@@ -150,6 +151,7 @@ static void write_record(tdm_sched_t *s, const tdm_draft_t *d, const tdm_plan_t 
     tdm_sched_count(s, d->cap);
     s->stats.prefill_tokens += plan->token_cnt;
     s->stats.forced_cnt += d->is_forced ? 1u : 0u;
+    s->stats.thrift_cnt += f->record.is_thrifty;
 }
 
 /* has_room: each api tile could take a token from every sequence, those

@@ -42,6 +42,7 @@ typedef struct tdm_sched_record {
                              or nothing ran before */
     uint32_t discard_cnt; /* samples whose sequence had ended meanwhile */
     uint32_t is_forced;   /* 1: prefill went over the limit to make progress */
+    uint32_t is_thrifty;  /* 1: what fitted was not worth its time, cap says time_limit */
     uint32_t is_lost;     /* 1: the executor ended first */
     uint32_t over_cnt;    /* decodes whose gap was over their class's */
     uint32_t is_outside;  /* 1: the profile's table was extrapolated */
@@ -68,6 +69,8 @@ typedef struct tdm_sched_stats {
     uint64_t discard_tokens;           /* sampled past an end, never sent */
     uint64_t discard_of[TDM_FINISH_CNT]; /* the same by how the sequence had ended */
     uint64_t forced_cnt;                 /* iterations over their limit to make progress */
+    uint64_t thrift_cnt;                 /* iterations that left prefill which was not worth its
+                                            time, though it fitted */
     uint64_t outbox_stall_cnt;           /* plans not made: an api tile does not read its events */
     uint64_t restart_cnt;                /* executor lives that ended */
     uint64_t gap_cnt;                    /* gaps between tokens */

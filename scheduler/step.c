@@ -73,6 +73,12 @@ static void prime(tdm_sched_t *s) {
         (double)tdm_predict_profile_ns(&s->live.profile, (tdm_route_t)s->live.route, &full);
 }
 
+/* live_take copies a configuration, and what is read off its table once. */
+static void live_take(tdm_sched_t *s, const tdm_sched_live_t *live) {
+    s->live = *live;
+    s->row_ns = live->profile.table ? tdm_table_row_ns(live->profile.table) : 0.0;
+}
+
 tdm_status_t tdm_sched_init(void *mem, const tdm_sched_sizes_t *sizes, const tdm_sched_live_t *live,
                             tdm_sched_t **out, tdm_error_t *err) {
     tdm_status_t status = tdm_sched_sizes_check(sizes, err);
@@ -85,7 +91,7 @@ tdm_status_t tdm_sched_init(void *mem, const tdm_sched_sizes_t *sizes, const tdm
     tdm_carve_t c = {.base = mem};
     lay_out(&c, s, sizes);
     s->sizes = *sizes;
-    s->live = *live;
+    live_take(s, live);
     s->now_ns = 0;
     memset(s->seq, 0, s->seq_cnt * sizeof *s->seq);
     for (uint32_t i = 0; i < s->seq_cnt; i++)
@@ -339,7 +345,7 @@ void tdm_sched_live_set(tdm_sched_t *s, const tdm_sched_live_t *live) {
     for (uint32_t i = 0; i < TDM_TENANT_MAX; i++)
         if (!(s->live.tenant[i].token_per_s > 0.0)) /* a new bucket is full */
             s->bucket[i] = (tdm_bucket_t){.level = live->tenant[i].token_burst, .at_ns = s->now_ns};
-    s->live = *live;
+    live_take(s, live);
 }
 
 void tdm_sched_drain_set(tdm_sched_t *s, int is_draining) {

@@ -107,6 +107,7 @@ struct tdm_sched {
     tdm_tape_t tape;
     tdm_predict_t predict;
     tdm_cap_t cap;
+    double row_ns;         /* the least that a row costs, by the profile's table; 0: it has none */
     double clock_ratio;    /* the device's clock over the profile's */
     uint32_t is_throttled; /* the device's clock is held down for power or heat */
     int64_t end_ns;        /* when the last iteration of this life ended, 0: none yet */

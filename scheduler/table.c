@@ -77,6 +77,13 @@ double tdm_table_attention_ns(const tdm_profile_table_t *t, uint32_t variant,
     return attention_ns(t, variant, &s);
 }
 
+double tdm_table_row_ns(const tdm_profile_table_t *t) {
+    double least = (double)t->lin_ns[1] / (double)t->lin_at[1];
+    for (uint32_t i = 2; i < TDM_PROFILE_LIN_CNT; i++)
+        least = TDM_MIN(least, (double)t->lin_ns[i] / (double)t->lin_at[i]);
+    return least;
+}
+
 int tdm_table_is_outside(const tdm_profile_table_t *t, uint32_t variant, const tdm_load_t *load) {
     const tdm_profile_box_t *box = &t->box[variant];
     shape_t s = shape_of(t, load);

@@ -34,6 +34,10 @@ double tdm_table_ns(const tdm_profile_table_t *table, uint32_t variant, const td
 double tdm_table_attention_ns(const tdm_profile_table_t *table, uint32_t variant,
                               const tdm_load_t *load);
 
+/* tdm_table_row_ns gives the least time that a row takes in the linear part,
+   whatever the number of rows. */
+double tdm_table_row_ns(const tdm_profile_table_t *table);
+
 /* tdm_table_is_outside says whether load lies outside what was measured
    of the variant. */
 int tdm_table_is_outside(const tdm_profile_table_t *table, uint32_t variant,

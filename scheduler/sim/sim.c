@@ -240,7 +240,7 @@ static void see_record(sim_t *s, const tdm_sched_record_t *r) {
     s->out->both_cnt++;
     s->chunk_tok += r->prefill_cnt;
     s->out->fused_cnt += r->ran == TDM_ROUTE_FUSED;
-    if (r->cap != TDM_CAP_time_limit) return;
+    if (r->cap != TDM_CAP_time_limit || r->is_thrifty) return;
     s->out->bound_cnt++;
     s->bound_tok += r->prefill_cnt;
 }

@@ -181,6 +181,7 @@ static void publish_cap(tdm_block_t *b, const tdm_sched_stats_t *s) {
     tdm_count_to(b, TDM_METRIC_sched_gaps_total, TDM_LABEL_GAP_over, s->gap_over_cnt);
     tdm_count_to(b, TDM_METRIC_sched_places_yielded_total, 0, s->evict_cnt);
     tdm_count_to(b, TDM_METRIC_sched_turns_sat_out_total, 0, s->skip_cnt);
+    tdm_count_to(b, TDM_METRIC_sched_thrifty_iterations_total, 0, s->thrift_cnt);
     tdm_gauge_set(b, TDM_METRIC_sched_drifting, 0, s->is_drifting);
     tdm_count_to(b, TDM_METRIC_sched_drift_alarms_total, 0, s->drift_cnt);
     tdm_count_to(b, TDM_METRIC_sched_outside_profile_total, 0, s->outside_cnt);

@@ -309,6 +309,45 @@ static void a_cut_iteration_has_whole_grid_steps(void **state) {
     assert_int_equal((w.plan->token_cnt + w.plan->decode_cnt) % 32, 0);
 }
 
+/* stair makes rows past 128 cost factor as much in the linear part. */
+static void stair(float factor) {
+    for (uint32_t i = 0; i < TDM_PROFILE_LIN_CNT; i++)
+        if (table.lin_at[i] > 128.0f) table.lin_ns[i] *= factor;
+    tdm_sched_live_set(w.sched, &w.live);
+}
+
+static void what_is_not_worth_its_time_waits(void **state) {
+    (void)state;
+    open_table_world(2.0, 2.0);
+    hybrid();
+    assert_int_equal(w.plan->token_cnt, 200);
+    assert_int_equal(w.record.is_thrifty, 0);
+    stair(2.0f);
+    hybrid();
+    assert_int_equal(w.plan->token_cnt + w.plan->decode_cnt, 128);
+    assert_int_equal(w.record.cap, TDM_CAP_time_limit);
+    assert_int_equal(w.record.is_thrifty, 1);
+    assert_int_equal(world_stats(&w)->thrift_cnt, 1);
+    world_turn(&w);
+    assert_int_equal(w.plan->token_cnt, 200 - 127); /* and comes with the next */
+}
+
+static void nobody_waits_for_what_nothing_decodes_beside(void **state) {
+    (void)state;
+    open_table_world(2.0, 2.0);
+    stair(2.0f);
+    rig_ask(200, 1, 0);
+    world_turn(&w);
+    assert_int_equal(w.plan->token_cnt, 200);
+    for (uint32_t policy = TDM_POLICY_MARGIN; policy < TDM_POLICY_CNT; policy++) {
+        w.live.policy = policy;
+        tdm_sched_live_set(w.sched, &w.live);
+        hybrid();
+        assert_int_equal(w.plan->token_cnt, 200);
+    }
+    assert_int_equal(world_stats(&w)->thrift_cnt, 0);
+}
+
 static void a_buffered_client_lends_its_slack(void **state) {
     (void)state;
     open_table_world(2.0, 2.0);
@@ -351,6 +390,8 @@ int main(void) {
         cmocka_unit_test_teardown(a_static_policy_takes_its_tokens_whatever_the_time, rig_teardown),
         cmocka_unit_test_teardown(a_margin_is_taken_off_the_limit, rig_teardown),
         cmocka_unit_test_teardown(a_cut_iteration_has_whole_grid_steps, rig_teardown),
+        cmocka_unit_test_teardown(what_is_not_worth_its_time_waits, rig_teardown),
+        cmocka_unit_test_teardown(nobody_waits_for_what_nothing_decodes_beside, rig_teardown),
         cmocka_unit_test_teardown(a_buffered_client_lends_its_slack, rig_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -77,6 +77,7 @@ static void the_block_tells_what_happened(void **state) {
     assert_true(rig_metric(TDM_METRIC_sched_cap_quantile_ratio, 0) >= 1000000);
     assert_true(rig_metric(TDM_METRIC_sched_cap_alpha_ratio, 0) > 0);
     assert_int_equal(rig_metric(TDM_METRIC_sched_outside_profile_total, 0), s->outside_cnt);
+    assert_int_equal(rig_metric(TDM_METRIC_sched_thrifty_iterations_total, 0), s->thrift_cnt);
     assert_int_equal(rig_metric(TDM_METRIC_sched_drifting, 0), 0);
     assert_int_equal(rig_metric(TDM_METRIC_executor_epoch, 0), 1);
     rig.live.route = TDM_ROUTE_SERIAL;
