@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "scheduler/cap.h"
 
+#include "appliance/base/real.h"
+
 #include <math.h>
 
 /* ETA: a lone excess costs 1 %, one that follows another twice as much, up
@@ -29,11 +31,6 @@
 #define DRIFT_ALARM    8.0
 #define DRIFT_MAX      16.0
 
-static double clamp(double x, double low, double high) {
-    if (!(x > low)) return low;
-    return x < high ? x : high;
-}
-
 void tdm_cap_init(tdm_cap_t *cap) {
     *cap = (tdm_cap_t){.quantile = QUANTILE_FIRST, .alpha = 0.02};
 }
@@ -42,7 +39,7 @@ void tdm_cap_init(tdm_cap_t *cap) {
 static double weigh(tdm_cap_t *cap, uint32_t decode_cnt) {
     double b = decode_cnt;
     cap->decode_avg = cap->decode_avg > 0.0 ? 0.99 * cap->decode_avg + 0.01 * b : b;
-    return clamp(b / cap->decode_avg, 0.0, WEIGHT_MAX);
+    return tdm_clamp(b / cap->decode_avg, 0.0, WEIGHT_MAX);
 }
 
 static void learn_host(tdm_cap_t *cap, double host_ns) {
@@ -54,8 +51,8 @@ static void learn_host(tdm_cap_t *cap, double host_ns) {
 static void learn_drift(tdm_cap_t *cap, double ratio) {
     double up = cap->drift_up + fmin(log(ratio) - log(DRIFT_HIGH), DRIFT_STEP);
     double down = cap->drift_down + fmin(log(DRIFT_LOW) - log(ratio), DRIFT_STEP);
-    cap->drift_up = clamp(up, 0.0, DRIFT_MAX);
-    cap->drift_down = clamp(down, 0.0, DRIFT_MAX);
+    cap->drift_up = tdm_clamp(up, 0.0, DRIFT_MAX);
+    cap->drift_down = tdm_clamp(down, 0.0, DRIFT_MAX);
     if (cap->drift_up > DRIFT_ALARM || cap->drift_down > DRIFT_ALARM) cap->is_drifting = 1;
     if (cap->drift_up <= 0.0 && cap->drift_down <= 0.0) cap->is_drifting = 0;
 }
@@ -71,11 +68,11 @@ void tdm_cap_learn(tdm_cap_t *cap, const tdm_cap_sample_t *x, uint32_t grid_tok)
         double eta = ETA * weight * (is_over ? (double)(1u << cap->streak) : 1.0);
         double step = eta * (is_over ? 1.0 - cap->alpha : -cap->alpha);
         cap->streak = is_over ? TDM_MIN(cap->streak + 1u, STREAK_MAX) : 0u;
-        cap->quantile = clamp(cap->quantile * exp(step), 1.0, QUANTILE_MAX);
+        cap->quantile = tdm_clamp(cap->quantile * exp(step), 1.0, QUANTILE_MAX);
     }
     double share = (double)x->over_cnt / (double)x->decode_cnt;
-    cap->alpha = clamp(cap->alpha + GAMMA * weight * (TDM_CAP_AIM * x->epsilon - share), ALPHA_MIN,
-                       ALPHA_MAX);
+    cap->alpha = tdm_clamp(cap->alpha + GAMMA * weight * (TDM_CAP_AIM * x->epsilon - share),
+                           ALPHA_MIN, ALPHA_MAX);
     if (x->over_cnt > 0) {
         cap->climb_cnt = CLIMB;
         cap->climb_tok = x->decode_cnt + x->prefill_cnt;

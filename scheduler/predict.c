@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "scheduler/predict.h"
 
+#include "appliance/base/real.h"
+
 /* LEARN weighs the newest iteration.  Higher follows a power cap sooner
    but lets one interrupted iteration shrink the next prefills.
    SURPRISE bounds how far one iteration may lie from what is believed:
@@ -18,11 +20,6 @@
 #define KEEP           0.97
 #define CELL_LEARN     0.04
 #define CELL_TRUST     16.0
-
-static double clamp(double x, double low, double high) {
-    if (!(x > low)) return low;
-    return x < high ? x : high;
-}
 
 void tdm_predict_init(tdm_predict_t *p) {
     *p = (tdm_predict_t){.all = {.correction = 1.0}};
@@ -93,14 +90,15 @@ static double cell_factor(const tdm_predict_t *p, const tdm_load_t *load) {
 static void cell_learn(tdm_predict_t *p, const tdm_load_t *load, double ratio) {
     uint32_t i = octave(load->pair_cnt, PAIR_LG), k = octave(load->kv_cnt, KV_LG);
     double now = (double)p->cell[i][k];
-    double next = now + CELL_LEARN * (clamp(ratio, 0.8, 1.25) - now);
+    double next = now + CELL_LEARN * (tdm_clamp(ratio, 0.8, 1.25) - now);
     p->cell[i][k] = (float)next;
     if (p->cell_cnt[i][k] < UINT32_MAX) p->cell_cnt[i][k]++;
 }
 
 int64_t tdm_predict_profile_ns(const tdm_profile_t *profile, tdm_route_t both,
                                const tdm_load_t *load) {
-    return (int64_t)clamp(route_time(profile, tdm_predict_route(load, both), load), 0.0, TIME_MAX);
+    return (int64_t)tdm_clamp(route_time(profile, tdm_predict_route(load, both), load), 0.0,
+                              TIME_MAX);
 }
 
 int64_t tdm_predict_ns(const tdm_predict_t *p, const tdm_profile_t *profile, tdm_route_t both,
@@ -109,8 +107,8 @@ int64_t tdm_predict_ns(const tdm_predict_t *p, const tdm_profile_t *profile, tdm
     uint32_t kind = kind_of(profile, route);
     const tdm_track_t *track = p->route[kind].seen_cnt ? &p->route[kind] : &p->all;
     double factor = route >= TDM_ROUTE_FUSED ? cell_factor(p, load) : 1.0;
-    return (int64_t)clamp(route_time(profile, route, load) * track->correction * factor, 0.0,
-                          TIME_MAX);
+    return (int64_t)tdm_clamp(route_time(profile, route, load) * track->correction * factor, 0.0,
+                              TIME_MAX);
 }
 
 /* warm_up takes one of the first: the correction is their median, of an even
@@ -126,7 +124,7 @@ static void track_learn(tdm_track_t *t, double ratio) {
     if (t->seen_cnt < TDM_PREDICT_WARM) {
         warm_up(t, ratio);
     } else {
-        double near = clamp(ratio, t->correction / SURPRISE, t->correction * SURPRISE);
+        double near = tdm_clamp(ratio, t->correction / SURPRISE, t->correction * SURPRISE);
         t->correction += LEARN * (near - t->correction);
     }
     t->seen_cnt++;
@@ -136,7 +134,7 @@ void tdm_predict_learn(tdm_predict_t *p, const tdm_profile_t *profile, tdm_route
                        const tdm_load_t *load, int64_t profile_ns, int64_t actual_ns) {
     if (profile_ns <= 0 || actual_ns <= 0) return;
     double ratio =
-        clamp((double)actual_ns / (double)profile_ns, 1.0 / CORRECTION_MAX, CORRECTION_MAX);
+        tdm_clamp((double)actual_ns / (double)profile_ns, 1.0 / CORRECTION_MAX, CORRECTION_MAX);
     tdm_track_t *track = &p->route[kind_of(profile, route)];
     if (load && route >= TDM_ROUTE_FUSED) {
         double factor = cell_factor(p, load);

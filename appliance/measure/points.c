@@ -3,7 +3,7 @@
    what is left of an iteration; and the table is judged at other shapes. */
 #include "appliance/measure/measure_private.h"
 
-#include "appliance/base/sort.h"
+#include "appliance/base/real.h"
 
 #include <math.h>
 #include <stdlib.h>

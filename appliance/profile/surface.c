@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "appliance/profile/surface.h"
 
-#include "appliance/base/sort.h"
+#include "appliance/base/real.h"
 #include "appliance/profile/parts.h"
 
 #include <math.h>

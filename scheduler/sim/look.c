@@ -2,7 +2,7 @@
 #include "scheduler/sim/look.h"
 
 #include "appliance/base/clock.h"
-#include "appliance/base/sort.h"
+#include "appliance/base/real.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 
 #include "appliance/base/check.h"
 #include "appliance/base/clock.h"
-#include "appliance/base/sort.h"
+#include "appliance/base/real.h"
 #include "scheduler/check.h"
 
 #include <math.h>
