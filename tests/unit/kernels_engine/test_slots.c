@@ -476,6 +476,22 @@ static void a_slot_under_way_may_be_closed_and_is_opened_when_done(void **state)
     free(first);
 }
 
+/* open_on opens slot 4 with 100 tokens, the first 64 of them in a page that
+   is filled. */
+static void open_on(uint32_t page) {
+    clear();
+    plan->route = TDM_ROUTE_PREFILL_ONLY;
+    add_open(4, 100);
+    plan->open[0].filled_cnt = 64;
+    add_grant(4, page);
+    add_grant(4, 9);
+    plan->grant[0].page_cnt = 2;
+    plan->grant_cnt = 1;
+    add_slice(4, 64, 36, 1);
+    accept();
+    tdm_slots_apply(slots, plan);
+}
+
 /* The 64th token of a page is drawn while the plan that runs on it is
    checked: whoever opens on the page later has it in its history. */
 static void a_page_keeps_the_tokens_drawn_ahead(void **state) {
@@ -498,17 +514,7 @@ static void a_page_keeps_the_tokens_drawn_ahead(void **state) {
         finish((const int32_t[]){[5] = 70 + (int32_t)i});
     }
     plan = mine;
-    clear();
-    plan->route = TDM_ROUTE_PREFILL_ONLY;
-    add_open(4, 100);
-    plan->open[0].filled_cnt = 64;
-    add_grant(4, 10);
-    add_grant(4, 9);
-    plan->grant[0].page_cnt = 2;
-    plan->grant_cnt = 1;
-    add_slice(4, 64, 36, 1);
-    accept();
-    tdm_slots_apply(slots, plan);
+    open_on(10);
     assert_int_equal(tdm_slots_history(slots, 4)[63], 70);
     free(plans);
 }
@@ -516,17 +522,7 @@ static void a_page_keeps_the_tokens_drawn_ahead(void **state) {
 /* Slot 2 has computed 64 tokens into page 1; slot 4 opens on them. */
 static void a_slot_opens_on_filled_pages_with_their_tokens(void **state) {
     (void)state;
-    clear();
-    plan->route = TDM_ROUTE_PREFILL_ONLY;
-    add_open(4, 100);
-    plan->open[0].filled_cnt = 64;
-    add_grant(4, 1);
-    add_grant(4, 9);
-    plan->grant[0].page_cnt = 2;
-    plan->grant_cnt = 1;
-    add_slice(4, 64, 36, 1);
-    accept();
-    tdm_slots_apply(slots, plan);
+    open_on(1);
     assert_int_equal(tdm_slots_at(slots, 4)->next_pos, 100);
     assert_memory_equal(tdm_slots_history(slots, 4), tdm_slots_history(slots, 2),
                         64 * sizeof(int32_t));

@@ -16,7 +16,6 @@
 #include <netinet/ip_icmp.h>
 #include <poll.h>
 #include <rte_mbuf.h>
-#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -240,14 +239,7 @@ static void the_interface_is_gone_after_close(void **state) {
 }
 
 int main(void) {
-    if (geteuid() != 0 || access("/dev/net/tun", R_OK | W_OK) != 0) {
-        fprintf(stderr, "skipped: needs root and /dev/net/tun\n");
-        return 77;
-    }
-    if (unshare(CLONE_NEWNET) != 0) {
-        fprintf(stderr, "skipped: no network namespace: %s\n", strerror(errno));
-        return 77;
-    }
+    if (!env_own_net()) return 77;
     if (env_begin(port_config.mbuf_cnt)) return 1;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(kernel_ping_over_ipv4_is_answered),

@@ -18,10 +18,8 @@
 #include "tests/unit/net_port/env.h"
 
 #include <arpa/inet.h>
-#include <errno.h>
 #include <net/if.h>
 #include <pthread.h>
-#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -280,14 +278,7 @@ static void an_idle_tile_sleeps(void **state) {
 
 int main(void) {
     sigset_t all;
-    if (geteuid() != 0 || access("/dev/net/tun", R_OK | W_OK) != 0) {
-        fprintf(stderr, "skipped: needs root and /dev/net/tun\n");
-        return 77;
-    }
-    if (unshare(CLONE_NEWNET) != 0) {
-        fprintf(stderr, "skipped: no network namespace: %s\n", strerror(errno));
-        return 77;
-    }
+    if (!env_own_net()) return 77;
     signal(SIGPIPE, SIG_IGN);
     sigfillset(&all);
     pthread_sigmask(SIG_BLOCK, &all, NULL);
