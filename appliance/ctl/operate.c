@@ -124,7 +124,10 @@ static json_t *candidate(const tdm_ctl_options_t *o) {
     json_error_t je;
     if (o->word_cnt == 2 && !strchr(o->word[1], '=')) {
         json_t *root = json_load_file(o->word[1], JSON_REJECT_DUPLICATES, &je);
-        if (!root) fprintf(stderr, "tandemctl: %s line %d: %s\n", o->word[1], je.line, je.text);
+        if (!root && je.line < 0)
+            fprintf(stderr, "tandemctl: %s\n", je.text);
+        else if (!root)
+            fprintf(stderr, "tandemctl: %s line %d: %s\n", o->word[1], je.line, je.text);
         return root;
     }
     json_t *root = json_object();
@@ -179,7 +182,14 @@ int tdm_ctl_config(const tdm_ctl_options_t *o) {
     if (strcmp(verb, "confirm") == 0 && o->word_cnt == 1)
         return act(o, "/api/v1/config/confirm", json_object());
     if (strcmp(verb, "rollback") == 0 && o->word_cnt <= 2) {
-        json_t *body = json_object(), *to = o->word_cnt == 2 ? value_of(o->word[1], 1) : NULL;
+        json_t *to = o->word_cnt == 2 ? value_of(o->word[1], 1) : NULL;
+        if (to && !json_is_integer(to)) {
+            fprintf(stderr, "tandemctl: \"%s\" is no revision; tandemctl show changes lists them\n",
+                    o->word[1]);
+            json_decref(to);
+            return TDM_EXIT_USAGE;
+        }
+        json_t *body = json_object();
         if (to) (void)json_object_set_new(body, "revision", to);
         return act(o, "/api/v1/config/rollback", body);
     }

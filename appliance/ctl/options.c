@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -37,8 +38,12 @@ const char *tdm_ctl_options_help(void) {
     return help;
 }
 
-static int whole(const char *s, int64_t min, int64_t max, int64_t *out) {
+#define WANTS_SZ 96 /* what an option takes, in words */
+
+static int whole(const char *s, int64_t min, int64_t max, int64_t *out, char *wants) {
     char *end;
+    (void)snprintf(wants, WANTS_SZ, "a whole number from %lld to %lld", (long long)min,
+                   (long long)max);
     errno = 0;
     long long v = strtoll(s, &end, 10);
     if (errno || end == s || *end || v < min || v > max) return 0;
@@ -47,8 +52,9 @@ static int whole(const char *s, int64_t min, int64_t max, int64_t *out) {
 }
 
 /* duration reads "10", "10s", "5m" or "1h" into seconds, [1, max]. */
-static int duration(const char *s, uint32_t max, uint32_t *out) {
+static int duration(const char *s, uint32_t max, uint32_t *out, char *wants) {
     char *end;
+    (void)snprintf(wants, WANTS_SZ, "a duration as 10s, 5m or 1h, at most %uh", max / 3600);
     errno = 0;
     long long v = strtoll(s, &end, 10);
     long long unit = *end == 'm' ? 60 : *end == 'h' ? 3600 : 1;
@@ -58,8 +64,9 @@ static int duration(const char *s, uint32_t max, uint32_t *out) {
     return 1;
 }
 
-/* take stores the value of option name; 0: wrong value, -1: no such name. */
-static int take(tdm_ctl_options_t *o, const char *name, const char *value) {
+/* take stores the value of option name; 0: wrong value, wants says what a
+   right one is; -1: no such name. */
+static int take(tdm_ctl_options_t *o, const char *name, const char *value, char *wants) {
     int64_t v = 0;
     int ok = 1;
     if (strcmp(name, "--host") == 0) {
@@ -74,13 +81,13 @@ static int take(tdm_ctl_options_t *o, const char *name, const char *value) {
     } else if (strcmp(name, "--out") == 0) {
         o->out = value;
     } else if (strcmp(name, "--confirm") == 0) {
-        ok = duration(value, 86400, &o->confirm_s);
+        ok = duration(value, 86400, &o->confirm_s, wants);
     } else if (strcmp(name, "--revision") == 0) {
-        ok = whole(value, 0, INT32_MAX, &v);
+        ok = whole(value, 0, INT32_MAX, &v, wants);
         o->revision = (uint32_t)v;
         o->has_revision = 1;
     } else if (strcmp(name, "--slowest") == 0) {
-        ok = whole(value, 1, 100, &v);
+        ok = whole(value, 1, 100, &v, wants);
         o->slowest = (uint32_t)v;
     } else if (strcmp(name, "--certificate") == 0) {
         o->certificate = value;
@@ -89,24 +96,25 @@ static int take(tdm_ctl_options_t *o, const char *name, const char *value) {
     } else if (strcmp(name, "--model") == 0) {
         o->model = value;
     } else if (strcmp(name, "--port") == 0) {
-        ok = whole(value, 1, 65535, &v);
+        ok = whole(value, 1, 65535, &v, wants);
         o->port = (uint16_t)v;
     } else if (strcmp(name, "--max-tokens") == 0) {
-        ok = whole(value, 1, INT32_MAX, &v);
+        ok = whole(value, 1, INT32_MAX, &v, wants);
         o->max_tokens = (uint32_t)v;
     } else if (strcmp(name, "--seed") == 0) {
-        ok = whole(value, 0, INT64_MAX, &o->seed);
+        ok = whole(value, 0, INT64_MAX, &o->seed, wants);
     } else if (strcmp(name, "--seconds") == 0) {
-        ok = whole(value, 1, 86400, &v);
+        ok = whole(value, 1, 86400, &v, wants);
         o->seconds = (uint32_t)v;
     } else if (strcmp(name, "--since") == 0) {
-        ok = duration(value, 3600, &o->since_s);
+        ok = duration(value, 3600, &o->since_s, wants);
     } else if (strcmp(name, "--watch") == 0) {
-        ok = duration(value, 3600, &o->watch_s);
+        ok = duration(value, 3600, &o->watch_s, wants);
     } else if (strcmp(name, "--pid") == 0) {
-        ok = whole(value, 1, INT32_MAX, &o->pid);
+        ok = whole(value, 1, INT32_MAX, &o->pid, wants);
     } else if (strcmp(name, "--temperature") == 0) {
         char *end;
+        (void)snprintf(wants, WANTS_SZ, "a number from 0 on");
         o->temperature = strtod(value, &end);
         ok = end != value && *end == 0 && isfinite(o->temperature) && o->temperature >= 0;
     } else {
@@ -153,11 +161,12 @@ tdm_status_t tdm_ctl_options_parse(int argc, char **argv, int from, tdm_ctl_opti
             out->is_insecure = 1;
         } else if (a[0] == '-' && a[1] == '-' && a[2]) {
             if (i + 1 == argc) return tdm_error_set(err, TDM_ERR_INVAL, "%s takes a value", a);
-            int r = take(out, a, argv[++i]);
+            char wants[WANTS_SZ] = "";
+            int r = take(out, a, argv[++i], wants);
             if (r < 0) return tdm_error_set(err, TDM_ERR_INVAL, "%s: no such option", a);
             if (r == 0)
-                return tdm_error_set(err, TDM_ERR_INVAL,
-                                     "%s: \"%s\" is no such number or too large", a, argv[i]);
+                return tdm_error_set(err, TDM_ERR_INVAL, "%s: takes %s, not \"%s\"", a, wants,
+                                     argv[i]);
         } else {
             if (out->word_cnt == TDM_COUNT_OF(out->word))
                 return tdm_error_set(err, TDM_ERR_INVAL, "\"%s\" is one word too many", a);

@@ -3,6 +3,7 @@
 
 #include <curl/curl.h>
 #include <jansson.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,7 +52,10 @@ static tdm_status_t ask(const tdm_ctl_options_t *o, const char *path, const char
     if (!curl) return tdm_error_set(err, TDM_ERR_NOMEM, "libcurl cannot start");
     const char *named = socket_of(o);
     struct curl_slist *header = NULL;
-    (void)snprintf(url, sizeof url, "%s%s", named ? "http://localhost" : o->http, path);
+    int http_sz = (int)strlen(o->http); /* a URL is often copied with its last slash */
+    while (http_sz > 0 && o->http[http_sz - 1] == '/') http_sz--;
+    (void)snprintf(url, sizeof url, "%.*s%s", named ? INT_MAX : http_sz,
+                   named ? "http://localhost" : o->http, path);
     if (named) (void)curl_easy_setopt(curl, CURLOPT_UNIX_SOCKET_PATH, named);
     (void)curl_easy_setopt(curl, CURLOPT_URL, url);
     (void)curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, on_bytes);

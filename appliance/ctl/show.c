@@ -76,7 +76,7 @@ static const view_t view[] = {
     {"slowest", "/api/v1/requests", {"requests"}, {NULL}},
     {"changes", "/api/v1/changes", {NULL}, {"tandem_config_", "tandem_control_"}},
     {"audit", "/api/v1/audit", {"entries"}, {NULL}},
-    {"journey", "/journey", {NULL}, {NULL}},
+    {"journey", "/journey", {NULL}, {NULL}}, /* the page is text */
     {"metrics", "/metrics", {NULL}, {"tandem_", "process_"}},
     {"config", "/config", {NULL}, {NULL}},
     {"models", "/v1/models", {NULL}, {NULL}},
@@ -191,7 +191,10 @@ static int show_once(const tdm_ctl_options_t *o, const view_t *v) {
 
 /* fits says what of the options does not fit the view; NULL: all does. */
 static const char *fits(const tdm_ctl_options_t *o, const view_t *v) {
+    int is_tree = o->form == TDM_FORM_JSON || o->form == TDM_FORM_YAML;
     if (o->form == TDM_FORM_PROM && !v->metric[0]) return "no metric says this";
+    if (is_tree && strcmp(v->word, "metrics") == 0)
+        return "metrics are text; show status says them as JSON or YAML";
     if (o->form == TDM_FORM_PROM && o->since_s)
         return "metrics count since start: rate() and increase() are Prometheus' part";
     if (o->since_s && strcmp(v->path, "/status") != 0) return "--since is for what is counted";
@@ -207,7 +210,10 @@ int tdm_show(const tdm_ctl_options_t *o) {
         fprintf(stderr, "\n");
         return TDM_EXIT_USAGE;
     }
+    static const view_t journey = {"journey", "/status", {"journey"}, {NULL}};
+    int is_tree = o->form == TDM_FORM_JSON || o->form == TDM_FORM_YAML;
     if (o->slowest && strcmp(v->word, "requests") == 0) v = view_of("slowest");
+    if (is_tree && strcmp(v->word, "journey") == 0) v = &journey;
     const char *wrong = fits(o, v);
     if (wrong) {
         fprintf(stderr, "tandemctl: show %s: %s\n", v->word, wrong);

@@ -166,14 +166,18 @@ static void usage(FILE *f) {
 
 int main(int argc, char **argv) {
     const char *name = argc > 1 ? argv[1] : "";
-    int is_help = strcmp(name, "help") == 0;
+    int is_help = strcmp(name, "help") == 0 || strcmp(name, "-h") == 0;
     for (int i = 1; i < argc; i++) is_help |= strcmp(argv[i], "--help") == 0;
     if (is_help) {
         usage(stdout);
         return 0;
     }
+    if (strcmp(name, "--version") == 0) return version(argc, argv);
     for (size_t i = 0; i < TDM_COUNT_OF(command); i++)
         if (strcmp(name, command[i].name) == 0) return command[i].run(argc, argv);
-    usage(stderr);
+    if (*name)
+        fprintf(stderr, "tandemctl: no command \"%s\"; tandemctl help lists them\n", name);
+    else
+        usage(stderr);
     return TDM_EXIT_USAGE;
 }

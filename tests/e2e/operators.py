@@ -402,7 +402,7 @@ def shows_speak_every_form():
             if isinstance(v, dict):
                 return {k: shape(x) for k, x in v.items()}
             return [shape(x) for x in v] if isinstance(v, list) else type(v) in (int, float) or type(v)
-        for word in ("status", "health", "slo", "scheduler", "attention", "fallbacks", "drops", "rings",
+        for word in ("status", "health", "slo", "scheduler", "attention", "fallbacks", "drops", "rings", "journey",
                      "tiles", "kv", "requests", "flight", "gpu", "power", "slowest", "changes", "audit",
                      "config", "models", "version"):
             said = json.loads(a.ctl("show", word, "-o", "json").stdout)
@@ -425,9 +425,24 @@ def shows_speak_every_form():
         prefill = 'tandem_vcta_total{op="prefill"}'
         assert f"{prefill} {m[prefill]:.0f}\n" in text, text
         for words in (["journey", "-o", "prom"], ["audit", "-o", "prom"], ["config", "--since", "5m"],
-                      ["slo", "-o", "prom", "--since", "5m"], ["slo", "-o", "xml"], ["slo", "--since", "2h"]):
+                      ["slo", "-o", "prom", "--since", "5m"], ["metrics", "-o", "json"], ["metrics", "-o", "yaml"], ["slo", "-o", "xml"], ["slo", "--since", "2h"]):
             assert a.ctl("show", *words, check=False).returncode == 2, words
         assert a.ctl("drain", "-o", "yaml", check=False).returncode == 2
+        for words, told in ((["nonsense"], 'no command "nonsense"'), ([], "usage: tandemctl"),
+                            (["chat", "x", "--max-tokens", "0"], "takes a whole number from 1 to 2147483647"),
+                            (["show", "slo", "--since", "2h"], "takes a duration as 10s, 5m or 1h, at most 1h"),
+                            (["chat", "x", "--temperature", "-1"], "takes a number from 0 on"),
+                            (["config", "diff", "/nonexistent"], "/nonexistent: No such file"),
+                            (["config", "rollback", "x"], '"x" is no revision')):
+            wrong = a.ctl(*words, check=False)
+            assert wrong.returncode == 2 and told in wrong.stderr and "-1" not in wrong.stderr.replace(
+                '"-1"', ""), (words, wrong)
+        assert a.ctl("--version").stdout == a.ctl("version").stdout
+        assert a.ctl("-h").stdout == a.ctl("help").stdout
+        as_copied = subprocess.run([os.path.join(BIN, "tandemctl"), "show", "version", "--http",
+                                    f"http://127.0.0.1:{PORT}/"], capture_output=True, check=False, timeout=PATIENCE,
+                                   env={k: v for k, v in os.environ.items() if k != "TANDEM_SOCKET"})
+        assert as_copied.returncode == 0, as_copied
         # the second snapshot of the appliance's memory is half a minute after the first
         time.sleep(max(0.0, begin + 32 - time.monotonic()))
         a.complete("hello", 5)
