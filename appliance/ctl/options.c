@@ -146,8 +146,7 @@ tdm_status_t tdm_ctl_options_parse(int argc, char **argv, int from, tdm_ctl_opti
                                .out = "tandem-support.tar.gz",
                                .temperature = -1,
                                .seed = -1,
-                               .seconds = 60,
-                               .socket = getenv("TANDEM_SOCKET")};
+                               .seconds = 60};
     for (int i = from; i < argc; i++) {
         const char *a = argv[i];
         if (strcmp(a, "-o") == 0) {
@@ -173,6 +172,8 @@ tdm_status_t tdm_ctl_options_parse(int argc, char **argv, int from, tdm_ctl_opti
             out->word[out->word_cnt++] = a;
         }
     }
+    /* what was said now goes before what the environment says */
+    if (!out->socket && !out->is_http_named) out->socket = getenv("TANDEM_SOCKET");
     return TDM_OK;
 }
 

@@ -238,7 +238,8 @@ def the_web_api_wants_key_origin_and_token():
             # the same with tandemctl over TCP
             a.until(lambda: a.get("/ready")[0] == 200)
             tcp = ["--http", f"http://127.0.0.1:{PORT}"]
-            env = {k: v for k, v in os.environ.items() if k != "TANDEM_SOCKET"}
+            # --http is said here and now, the socket in the environment: root's would be an admin
+            env = {**os.environ, "TANDEM_SOCKET": a.settings["control.socket"]}
 
             def ctl(*args):
                 return subprocess.run([os.path.join(BIN, "tandemctl"), *args, *tcp], env=env, timeout=PATIENCE,
