@@ -148,6 +148,20 @@ def check_cycles(table, out):
         visit(room, [])
 
 
+def check_walked(root, names, table, out):
+    """An arrow of the table is walked: by an include line, or by what a room or a program links."""
+    walked = set()
+    for path in names:
+        if path.endswith(CODE):
+            walked |= {(room_of(path), room_of(m)) for m in re.findall(r'^\s*#\s*include\s+"([^"]+)"', read(root, path), re.M)}
+        elif path.endswith("CMakeLists.txt"):
+            for kind, name, row, body in re.findall(r"tdm_(module|program)\((\S+)(?: (\w+))?\s([^)]*)\)", read(root, path)):
+                deps = re.sub(r"\b(PKG|LIBS)\b.*", "", body.partition("DEPS")[2], flags=re.S).split()
+                walked |= {(row if kind == "program" else name, dep) for dep in deps}
+    out += [f"CMakeLists.txt: TDM_ARROWS lets {room} use {dep}, and it does not"
+            for room in table for dep in sorted(table[room]) if (room, dep) not in walked]
+
+
 def check_reasons(root, names, out):
     text = read(root, "appliance/abi/reasons.def")
     tests = "\n".join(read(root, n) for n in names
@@ -313,6 +327,7 @@ def check(root):
         if n.endswith(CODE):
             check_file(root, n, table, out)
     check_cycles(table, out)
+    check_walked(root, names, table, out)
     check_reasons(root, names, out)
     check_faults(root, names, out)
     check_orders(root, names, out)
@@ -371,7 +386,7 @@ def self_test():
                      "nobody uses tdm_alone", "nobody uses tdm_caller",
                      "only appliance/ring/ring.c uses tdm_inward", "help does not name --hidden", "nothing reads --lost",
                      "links gone.md", "net/none.c is not there", "no key door.size", "no metric tandem_gone",
-                     "lonely.py: nothing runs it", "faults.md: no page links it",
+                     "lets a use b", "lonely.py: nothing runs it", "faults.md: no page links it",
                      "appliance/ring/lost.c: orders memory",
                      "a.ratio is 1.35 in the ledger, not 1.2",
                      "\"gone\": its text stands 0 times"):
@@ -381,7 +396,7 @@ def self_test():
         if "a_present_one" in found or "b.us" in found or "tdm_called" in found \
                 or "ring.c: orders" in found or "\"there\"" in found \
                 or "--told" in found or "page.md: links page.md" in found or "step.c is not" in found \
-                or "door.bytes" in found or "tandem_here" in found or "friend.py" in found or "page.md: no page" in found:
+                or "door.bytes" in found or "tandem_here" in found or "friend.py" in found or "page.md: no page" in found or "lets api" in found:
             print("self-test: a test that exists was missed, a figure that is right, a name in use, a pair or a mutant")
             return 1
     return 0
