@@ -146,7 +146,7 @@ static const tdm_ctl_command_t command[] = {
      "trace             what the flight recorder holds, to stdout: --format chrome|otlp\n"
      "                    --seconds N --flight FILE"},
     {"completion", completion, "bash", "completion bash   a script for bash's completion"},
-    {"version", version, "", "version"},
+    {"version", version, "", "version           also as --version"},
 };
 
 static int completion(int argc, char **argv) {
