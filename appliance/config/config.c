@@ -363,14 +363,3 @@ int tdm_config_is_number(const char *name) {
     const key_row_t *k = name[len] ? key_find(name, len, name + len + 1) : NULL;
     return k ? k->type == KEY_U64 : -1;
 }
-
-const char *tdm_config_value(const tdm_config_t *config, const char *name) {
-    static _Thread_local char word[32];
-    size_t len = strcspn(name, ".");
-    if (!name[len]) return NULL;
-    const key_row_t *k = key_find(name, len, name + len + 1);
-    if (!k || k->type != KEY_ENUM) return NULL;
-    tdm_config_t c = *config;
-    enum_word(k->text, *enum_at(&c, k), word, sizeof word);
-    return word;
-}

@@ -71,10 +71,6 @@ size_t tdm_config_print(const tdm_config_t *config, char *buf, size_t buf_sz);
 /* tdm_config_help writes a line per key: name, default, range, help. */
 size_t tdm_config_help(char *buf, size_t buf_sz);
 
-/* tdm_config_value gives the name of an enum key's value, as in the file;
-   NULL where section.key is no enum key. */
-const char *tdm_config_value(const tdm_config_t *config, const char *name);
-
 /* tdm_config_is_number: 1 where section.key takes a whole number, 0 where it
    takes text or one of some words, -1 where there is no such key. */
 int tdm_config_is_number(const char *name);

@@ -148,13 +148,6 @@ const char *tdm_tokenizer_piece(const tdm_tokenizer_t *t, int32_t id, uint32_t *
     return tdm_vocab_bytes(&t->vocab, id);
 }
 
-const char *tdm_tokenizer_special(const tdm_tokenizer_t *t, int32_t id, uint32_t *sz) {
-    *sz = 0;
-    if (!tdm_tokenizer_is_control(t, id)) return NULL;
-    *sz = t->vocab.token[id].sz;
-    return tdm_vocab_bytes(&t->vocab, id);
-}
-
 int32_t tdm_tokenizer_find_special(const tdm_tokenizer_t *t, const char *text) {
     size_t sz = strlen(text);
     for (uint32_t i = 0; i < t->vocab.special_cnt; i++) {

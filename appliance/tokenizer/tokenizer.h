@@ -116,9 +116,7 @@ uint32_t tdm_tokenizer_vocab(const tdm_tokenizer_t *t);
    mark is already a space.  Empty for control tokens and for ids outside. */
 const char *tdm_tokenizer_piece(const tdm_tokenizer_t *t, int32_t id, uint32_t *sz);
 
-/* tdm_tokenizer_special gives the text of a control token, 0 bytes and
-   NULL for any other id. */
-const char *tdm_tokenizer_special(const tdm_tokenizer_t *t, int32_t id, uint32_t *sz);
+/* tdm_tokenizer_is_control: 1 for a control token, 0 for all other ids. */
 int tdm_tokenizer_is_control(const tdm_tokenizer_t *t, int32_t id);
 
 /* tdm_tokenizer_find_special gives the id of a control token by its text,
