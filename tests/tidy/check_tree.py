@@ -183,6 +183,25 @@ def check_faults(root, names, out):
             out.append(f"{page}: no test is named {name}")
 
 
+def check_fields(root, names, out):
+    """The page of the API names each field of a body, under what becomes of it, and no other."""
+    page, table = "deploy/docs/api.md", "appliance/api/fields.c"
+    if page not in names:
+        return
+    part = {head: set(re.findall(r"`([a-z_]+)`", text))
+            for head, text in re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", read(root, page), re.M | re.S)}
+    head_of = {"NEUTRAL": "Refused by name", "IGNORED": "Without effect"}
+    known = {head: set() for head in part}
+    for kind, name in re.findall(r'^ +([A-Z_]+)\("(\w+)",', read(root, table), re.M):
+        known.setdefault(head_of.get(kind, "Fields that count"), set()).add(name)
+    for head, fields in known.items():
+        out += [f"{page}: \"{head}\" does not name {f}" for f in sorted(fields - part.get(head, set()))]
+    for head in head_of.values():
+        out += [f"{page}: \"{head}\" names {f}, which it is not"
+                for f in sorted(part.get(head, set()) - known[head] - {"null", "message", "param", "unsupported_parameter"})
+                if not f.startswith("tandem_")]
+
+
 def check_orders(root, names, out):
     """A file that orders memory is in the list of pairs."""
     page = "deploy/docs/memory-order.md"
@@ -330,6 +349,7 @@ def check(root):
     check_walked(root, names, table, out)
     check_reasons(root, names, out)
     check_faults(root, names, out)
+    check_fields(root, names, out)
     check_orders(root, names, out)
     check_figures(root, names, out)
     check_mutants(root, names, out)
@@ -361,6 +381,8 @@ def self_test():
         put("appliance/ring/ring.c", spdx + "int tdm_caller(void) { return tdm_load_acquire(tdm_called()); }\n"
             "int tdm_inward(void) {}\nstatic int f(void) { return tdm_inward(); }\n")
         put("deploy/docs/faults.md", "| a fault | `an_absent_test`, `a_present_one` |\n")
+        put("appliance/api/fields.c", spdx + '    INT("counts", BOTH)\n    NEUTRAL("hidden", BOTH)\n    IGNORED("idle", BOTH)\n')
+        put("deploy/docs/api.md", "## Fields that count\n`counts`\n## Refused by name\n`idle`\n## Without effect\n`idle`\n")
         put("deploy/docs/memory-order.md", "| R1 | `ring.c` | it is whole |\n")
         put("appliance/ring/lost.c", spdx + "int f(int *p) { return tdm_load_acquire(p); }\n")
         put("README.md", "| a | **1.2** x | here | `a.ratio` |\n| b | **3.14** | here | `b.us` |\n"
@@ -382,7 +404,7 @@ def self_test():
         for want in ("may not include exec", "may not include <rte_mbuf", "private header leaves",
                      "atomic.h", "no bare reminders", "not in a polling tile", "not the licence",
                      "agreed top level", "no test names drop lonely_reason",
-                     "no test is named an_absent_test", "a cycle of arrows", "nobody uses TDM_LONELY",
+                     "no test is named an_absent_test", "does not name hidden", "\"Refused by name\" names idle", "a cycle of arrows", "nobody uses TDM_LONELY",
                      "nobody uses tdm_alone", "nobody uses tdm_caller",
                      "only appliance/ring/ring.c uses tdm_inward", "help does not name --hidden", "nothing reads --lost",
                      "links gone.md", "net/none.c is not there", "no key door.size", "no metric tandem_gone",
@@ -393,7 +415,7 @@ def self_test():
             if want not in found:
                 print(f"self-test: the check for '{want}' did not fire\n{found}")
                 return 1
-        if "a_present_one" in found or "b.us" in found or "tdm_called" in found \
+        if "does not name counts" in found or "a_present_one" in found or "b.us" in found or "tdm_called" in found \
                 or "ring.c: orders" in found or "\"there\"" in found \
                 or "--told" in found or "page.md: links page.md" in found or "step.c is not" in found \
                 or "door.bytes" in found or "tandem_here" in found or "friend.py" in found or "page.md: no page" in found or "lets api" in found:
