@@ -100,7 +100,7 @@ json_t *tdm_json_load(tdm_json_t *j, const uint8_t *body, uint64_t sz, tdm_json_
     json_t *root = json_loadb((const char *)body, sz, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &e);
     if (!root) {
         err->reason = reason_of(j, &e);
-        if (err->reason == TDM_REFUSE_bad_json && e.line > 0 && e.column >= 0) {
+        if (err->reason != TDM_REFUSE_body_too_large && e.line > 0 && e.column >= 0) {
             err->line = (uint32_t)e.line;
             err->column = (uint32_t)e.column;
         }

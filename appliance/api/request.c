@@ -27,13 +27,14 @@ static uint32_t who_reads(tdm_endpoint_t endpoint) {
 }
 
 static int refuse_json(draft_t *d, const tdm_json_error_t *e) {
+    int is_value = e->reason == TDM_REFUSE_bad_value;
     if (e->line)
+        return tdm_refuse_text(&d->refusal, e->reason, "", "%s: line %u, column %u",
+                               is_value ? "a number is out of range" : tdm_reason_text(e->reason),
+                               e->line, e->column);
+    if (is_value)
         return tdm_refuse_text(&d->refusal, e->reason, "",
-                               "the body is not JSON: line %u, column %u", e->line, e->column);
-    if (e->reason == TDM_REFUSE_bad_value)
-        return tdm_refuse_text(&d->refusal, e->reason, "",
-                               "a number out of range, over %u keys in an object, or too many "
-                               "values",
+                               "over %u keys in an object, or too many values",
                                d->t->config.json_key_max);
     if (e->reason == TDM_REFUSE_bad_type)
         return tdm_refuse_text(&d->refusal, e->reason, "", "the body must be a JSON object");

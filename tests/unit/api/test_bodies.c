@@ -363,6 +363,12 @@ static void a_field_at_fault_is_told_what_it_may_be(void **state) {
     rig_t r;
     rig_default(&r);
     rig_start(&r);
+    rig_exchange_t *huge = rig_post(&r, COMP, "{\"prompt\":\"hi\",\"seed\":18446744073709551616}");
+    rig_settle(&r);
+    assert_non_null(strstr(huge->text, "a number is out of range: line 1, column "));
+    rig_exchange_t *twice = rig_post(&r, COMP, "{\"prompt\":\"hi\",\n\"prompt\":\"hi\"}");
+    rig_settle(&r);
+    assert_non_null(strstr(twice->text, "a key appears twice: line 2, column "));
     for (uint32_t i = 0; i < TDM_COUNT_OF(want); i++) {
         char body[256], message[256];
         (void)snprintf(body, sizeof body, "{\"prompt\":\"hi\",%s}", want[i].field);
