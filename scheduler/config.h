@@ -74,7 +74,8 @@ typedef struct tdm_sched_live {
     int64_t prefill_limit_ns; /* iteration limit while nothing decodes; > 0 */
     int64_t host_gap_ns;      /* taken off gap_ns: host time between two iterations */
     int64_t starve_ns;        /* prefill gets its floor after so long without a token */
-    int64_t bypass_ns;        /* a head that waited so long for pages is no longer overtaken */
+    int64_t bypass_ns;        /* a head that is due (order.h) and waited so long for pages is no
+                                 longer overtaken */
 
     int64_t watchdog_min_ns; /* an iteration may always take this long */
     double watchdog_factor;  /* and this multiple of its prediction */

@@ -118,13 +118,19 @@ static uint32_t next_head(const tdm_sched_t *s, tdm_draft_t *d, uint32_t at) {
 /* A head that could go on. */
 typedef struct head {
     uint32_t queue; /* TDM_QUEUE_CNT: none */
+    int64_t due_ns;
     int64_t slack_ns;
     uint64_t order;
     double served; /* its tenant */
     int is_first;  /* it has or had a slot, or its deadline is lost */
 } head_t;
 
-/* is_before: does a go before b inside their group? */
+/* is_sooner: does a go before b of the same tenant and class? */
+static int is_sooner(const head_t *a, const head_t *b) {
+    return a->due_ns != b->due_ns ? a->due_ns < b->due_ns : a->order < b->order;
+}
+
+/* is_before: does a go before b of another tenant of their class? */
 static int is_before(const head_t *a, const head_t *b) {
     if (b->queue == TDM_QUEUE_CNT) return 1;
     if (a->is_first != b->is_first) return a->is_first;
@@ -150,33 +156,47 @@ static head_t head_of(const tdm_sched_t *s, tdm_draft_t *d, uint32_t queue, uint
     if (d->blocked[queue] != TDM_REASON_NONE) return none;
     int64_t slack = tdm_order_slack(q, s->now_ns, d->token_ns);
     return (head_t){.queue = queue,
+                    .due_ns = tdm_order_due(q, d->token_ns),
                     .slack_ns = slack,
                     .order = q->order,
                     .served = s->queues.served[q->tenant],
                     .is_first = !is_waiting || q->is_returned || slack < 0};
 }
 
+/* class_head gives the head that goes next of the class of queue *at: the
+   soonest of each tenant, and of these the first.  It leaves *at behind the
+   class. */
+static head_t class_head(const tdm_sched_t *s, tdm_draft_t *d, const bound_t *b, uint32_t *cursor,
+                         uint32_t *at) {
+    head_t of[TDM_TENANT_MAX], first = {.queue = TDM_QUEUE_CNT};
+    uint32_t slo_class = tdm_queue_class(*at), seen = 0;
+    for (; *at < TDM_QUEUE_CNT && tdm_queue_class(*at) == slo_class;
+         *at = tdm_queue_next(&s->queues, *at + 1u)) {
+        if (b->is_short_only && !tdm_queue_is_short(*at)) continue;
+        head_t head = head_of(s, d, *at, &cursor[*at]);
+        uint32_t tenant = *at % TDM_TENANT_MAX;
+        if (head.queue == TDM_QUEUE_CNT) continue;
+        if (!(seen >> tenant & 1u) || is_sooner(&head, &of[tenant])) of[tenant] = head;
+        seen |= 1u << tenant;
+    }
+    for (; seen; seen &= seen - 1u) {
+        const head_t *head = &of[__builtin_ctz(seen)];
+        if (is_before(head, &first)) first = *head;
+    }
+    return first;
+}
+
 /* best_queue gives the queue whose head goes next, TDM_QUEUE_CNT where no
-   queue can go on: the first of each group, and of these the one with the
-   least slack. */
+   queue can go on: of the heads of classes, the one with the least slack. */
 static uint32_t best_queue(const tdm_sched_t *s, tdm_draft_t *d, const bound_t *b,
                            uint32_t *cursor) {
-    head_t best = {.queue = TDM_QUEUE_CNT}, first = best;
-    uint32_t group = UINT32_MAX;
-    for (uint32_t i = 0;; i++) {
-        i = tdm_queue_next(&s->queues, i);
-        if (i == TDM_QUEUE_CNT || tdm_queue_group(i) != group) {
-            if (first.queue != TDM_QUEUE_CNT &&
-                (best.queue == TDM_QUEUE_CNT || first.slack_ns < best.slack_ns))
-                best = first;
-            first.queue = TDM_QUEUE_CNT;
-        }
-        if (i == TDM_QUEUE_CNT) return best.queue;
-        group = tdm_queue_group(i);
-        if (b->is_short_only && !tdm_queue_is_short(i)) continue;
-        head_t head = head_of(s, d, i, &cursor[i]);
-        if (head.queue != TDM_QUEUE_CNT && is_before(&head, &first)) first = head;
+    head_t best = {.queue = TDM_QUEUE_CNT};
+    for (uint32_t i = tdm_queue_next(&s->queues, 0); i < TDM_QUEUE_CNT;) {
+        head_t head = class_head(s, d, b, cursor, &i);
+        if (head.queue == TDM_QUEUE_CNT) continue;
+        if (best.queue == TDM_QUEUE_CNT || head.slack_ns < best.slack_ns) best = head;
     }
+    return best.queue;
 }
 
 /* fits: would the load plus cnt tokens after pos stay in the budget? */
@@ -307,7 +327,8 @@ static void draft_pass(tdm_sched_t *s, tdm_draft_t *d, const bound_t *b) {
 /* has_both: short and long prompts have tokens to feed. */
 static int has_both(const tdm_sched_t *s) {
     uint32_t filled[2] = {0, 0};
-    for (uint32_t g = 0; g < TDM_GROUP_QUEUES; g++) filled[g & 1u] |= s->queues.filled[g];
+    for (uint32_t g = 0; g < TDM_GROUP_QUEUES; g++)
+        filled[g % TDM_SIZE_CNT == 0] |= s->queues.filled[g];
     return filled[0] && filled[1];
 }
 
@@ -326,7 +347,7 @@ static tdm_route_t other_route(const tdm_sched_t *s, const tdm_draft_t *d) {
 
 static void draft_prefill(tdm_sched_t *s, tdm_draft_t *d) {
     d->token_ns = s->fill_tok > 0.0 ? s->fill_ns / s->fill_tok : 0.0;
-    d->ward = tdm_draft_ward(s);
+    d->ward = tdm_draft_ward(s, d);
     int64_t base_ns = tdm_draft_predict(s, d->both, &d->load);
     if (has_both(s) && base_ns < d->budget_ns) {
         bound_t quarter = {.is_short_only = 1,

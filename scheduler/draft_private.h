@@ -57,10 +57,11 @@ typedef struct tdm_draft {
 /* tdm_draft_make decides the next iteration at s->now_ns. */
 void tdm_draft_make(tdm_sched_t *s, tdm_draft_t *d);
 
-/* start.c: tdm_draft_ward gives the oldest head that waited past bypass_ns;
+/* start.c: tdm_draft_ward gives the head that waited longest past bypass_ns
+   since it was due;
    tdm_draft_bar says why a WAITING sequence cannot get a slot now;
    tdm_draft_start gives it one, and says how many tokens it was spared. */
-uint32_t tdm_draft_ward(const tdm_sched_t *s);
+uint32_t tdm_draft_ward(const tdm_sched_t *s, const tdm_draft_t *d);
 tdm_reason_t tdm_draft_bar(const tdm_sched_t *s, const tdm_draft_t *d, uint32_t idx);
 uint32_t tdm_draft_start(tdm_sched_t *s, tdm_draft_t *d, uint32_t idx);
 

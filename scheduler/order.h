@@ -3,24 +3,29 @@
 #define TDM_SCHEDULER_ORDER_H
 
 /* tdm_order keeps every sequence that still has known tokens to feed, one
-   first-in first-out queue per (class, short or long, tenant):
+   first-in first-out queue per (class, size of the prompt, tenant):
 
      head                                          tail
      [has a slot, by order]  [had one, by order]  [WAITING, by order ....]
 
-   Inside a queue all first-token budgets are equal, so FIFO is earliest
-   deadline first.  The queues of one class and length are a group.
+   Sizes are short, and octaves above it.  Among the heads of one tenant and
+   class the one goes first that is due first: at its acceptance and
+   TDM_ORDER_PATIENCE times what its remaining tokens take.  So the least
+   work goes first, which gives most first tokens early, and the place of a
+   long prompt is bounded: only what is accepted within that time of it may
+   overtake it, be it begun or not.  Whoever had a place and lost it is due
+   at its acceptance.
 
-   Inside a group the tenant goes first that was served least (virtual
-   token counters, Sheng et al., OSDI 2024): each planned token is charged
-   to its tenant, an output token twice, over the tenant's weight.  A
-   tenant that comes back from idleness starts at the least counter of
+   Among the tenants of a class the one goes first that was served least
+   (virtual token counters, Sheng et al., OSDI 2024): each planned token is
+   charged to its tenant, an output token twice, over the tenant's weight.
+   A tenant that comes back from idleness starts at the least counter of
    those at work: it has no claim to what it did not ask for.  Two heads
    come before that rule: one that has a slot already or had one before, as
    it keeps its place, and one whose deadline is lost, so a neighbour's
    small counter delays nobody for ever.
 
-   Between groups the head with the least slack goes first: time to its
+   Between classes the head with the least slack goes first: time to its
    deadline minus the time its remaining tokens take.  A deadline does not
    move, so whoever waits becomes urgent in time and none starves.
 
@@ -30,10 +35,12 @@
 
 TDM_BEGIN_DECLS
 
-#define TDM_GROUP_QUEUES (2u * TDM_SLO_CLASS_MAX)
-#define TDM_QUEUE_CNT    (TDM_GROUP_QUEUES * TDM_TENANT_MAX)
-#define TDM_QUEUE_NONE   UINT16_MAX
-#define TDM_OUTPUT_COST  2u /* tokens charged for one of output */
+#define TDM_SIZE_CNT       8u /* of prompts: short, six octaves, and longer ones */
+#define TDM_GROUP_QUEUES   (TDM_SIZE_CNT * TDM_SLO_CLASS_MAX)
+#define TDM_QUEUE_CNT      (TDM_GROUP_QUEUES * TDM_TENANT_MAX)
+#define TDM_QUEUE_NONE     UINT16_MAX
+#define TDM_OUTPUT_COST    2u   /* tokens charged for one of output */
+#define TDM_ORDER_PATIENCE 20.0 /* times its own work that a prompt may be overtaken for */
 
 typedef struct tdm_queue {
     uint32_t head;
@@ -51,18 +58,26 @@ typedef struct tdm_order {
     tdm_queue_t queue[TDM_QUEUE_CNT];
 } tdm_order_t;
 
-/* tdm_queue_of gives the queue of a class, a length and a tenant. */
-static inline uint32_t tdm_queue_of(uint32_t slo_class, int is_short, uint32_t tenant) {
-    return (2u * slo_class + (is_short ? 1u : 0u)) * TDM_TENANT_MAX + tenant;
+/* tdm_order_size gives the size of a prompt, 0 for one of up to short_max
+   tokens. */
+static inline uint32_t tdm_order_size(uint32_t tokens, uint32_t short_max) {
+    if (tokens <= short_max) return 0;
+    uint32_t times = (tokens - 1u) / TDM_MAX(short_max, 1u);
+    return TDM_MIN(32u - (uint32_t)__builtin_clz(times | 1u), TDM_SIZE_CNT - 1u);
+}
+
+/* tdm_queue_of gives the queue of a class, a size and a tenant. */
+static inline uint32_t tdm_queue_of(uint32_t slo_class, uint32_t size, uint32_t tenant) {
+    return (TDM_SIZE_CNT * slo_class + size) * TDM_TENANT_MAX + tenant;
 }
 static inline uint32_t tdm_queue_group(uint32_t queue) {
     return queue / TDM_TENANT_MAX;
 }
 static inline uint32_t tdm_queue_class(uint32_t queue) {
-    return queue / (2u * TDM_TENANT_MAX);
+    return queue / (TDM_SIZE_CNT * TDM_TENANT_MAX);
 }
 static inline int tdm_queue_is_short(uint32_t queue) {
-    return (int)(tdm_queue_group(queue) & 1u);
+    return tdm_queue_group(queue) % TDM_SIZE_CNT == 0;
 }
 
 /* tdm_queue_next gives the first queue from `from` on that is not empty,
@@ -105,6 +120,10 @@ uint32_t tdm_order_first_waiting(const tdm_order_t *o, const tdm_seq_t *seq, uin
 /* tdm_order_slack: ns to spare at now_ns when a known token takes
    token_ns; negative where the deadline is lost. */
 int64_t tdm_order_slack(const tdm_seq_t *q, int64_t now_ns, double token_ns);
+
+/* tdm_order_due tells when it is due among its tenant's of one class, when a
+   known token takes token_ns. */
+int64_t tdm_order_due(const tdm_seq_t *q, double token_ns);
 
 TDM_END_DECLS
 

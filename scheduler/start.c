@@ -3,17 +3,21 @@
 #include "appliance/base/clock.h"
 #include "scheduler/draft_private.h"
 
-uint32_t tdm_draft_ward(const tdm_sched_t *s) {
+uint32_t tdm_draft_ward(const tdm_sched_t *s, const tdm_draft_t *d) {
     uint32_t ward = TDM_SEQ_NONE;
+    int64_t least_ns = 0;
     if (s->waiting_cnt == 0) return ward;
     for (uint32_t i = 0; (i = tdm_queue_next(&s->queues, i)) < TDM_QUEUE_CNT; i++) {
         uint32_t idx = tdm_order_first_waiting(&s->queues, s->seq, i);
-        if (idx == TDM_SEQ_NONE || s->now_ns - s->seq[idx].accepted_ns <= s->live.bypass_ns)
-            continue;
+        if (idx == TDM_SEQ_NONE) continue;
+        int64_t due_ns = tdm_order_due(&s->seq[idx], d->token_ns);
+        if (s->now_ns - due_ns <= s->live.bypass_ns) continue;
         /* for one that may not start yet nobody is held up */
         if (s->rebuilt_cnt > 0 && !s->seq[idx].is_returned) continue;
         if (tdm_draft_lacks_row(s, &s->seq[idx])) continue;
-        if (ward == TDM_SEQ_NONE || s->seq[idx].order < s->seq[ward].order) ward = idx;
+        if (ward != TDM_SEQ_NONE && due_ns >= least_ns) continue;
+        ward = idx;
+        least_ns = due_ns;
     }
     return ward;
 }
@@ -94,6 +98,6 @@ uint32_t tdm_draft_start(tdm_sched_t *s, tdm_draft_t *d, uint32_t idx) {
         q->cached_cnt = matched;
     }
     if (s->heir == idx) s->heir = TDM_SEQ_NONE;
-    if (d->ward == idx) d->ward = tdm_draft_ward(s);
+    if (d->ward == idx) d->ward = tdm_draft_ward(s, d);
     return held + matched;
 }

@@ -193,8 +193,8 @@ void tdm_sched_give_back(tdm_sched_t *s, uint32_t idx) {
     s->stats.waiting_of[q->slo_class]++;
     s->waiting_tokens += q->prompt_cnt;
     s->waiting_pages += tdm_sched_need(q->prompt_cnt, q->output_max);
-    int is_short = q->prompt_cnt <= s->live.short_max; /* as when it was accepted */
-    tdm_order_return(&s->queues, s->seq, idx, tdm_queue_of(q->slo_class, is_short, q->tenant));
+    uint32_t size = tdm_order_size(q->prompt_cnt, s->live.short_max); /* as when it was accepted */
+    tdm_order_return(&s->queues, s->seq, idx, tdm_queue_of(q->slo_class, size, q->tenant));
 }
 
 /* leave takes a sequence off whatever holds it in its state. */
@@ -276,8 +276,8 @@ static void accept(tdm_sched_t *s, const tdm_request_t *request) {
                      .queue = TDM_QUEUE_NONE};
     tdm_seq_move(q, TDM_SEQ_WAITING);
     *request_entry(s, q->api, q->handle.slot) = idx;
-    int is_short = q->prompt_cnt <= s->live.short_max;
-    tdm_order_append(&s->queues, s->seq, idx, tdm_queue_of(q->slo_class, is_short, q->tenant));
+    uint32_t size = tdm_order_size(q->prompt_cnt, s->live.short_max);
+    tdm_order_append(&s->queues, s->seq, idx, tdm_queue_of(q->slo_class, size, q->tenant));
     tdm_order_enter(&s->queues, q->tenant);
     tdm_admit_take(s, request);
     s->waiting_cnt++;

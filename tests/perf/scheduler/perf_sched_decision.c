@@ -249,6 +249,7 @@ int main(int argc, char **argv) {
         table->box[v] = (tdm_profile_box_t){4096, 131072, 256, 4 << 20};
     live.profile.table = table;
     live.profile.is_measured = 1;
+    live.short_max = 16; /* prompts wait in six sizes */
     size_t huge = 2u << 20, sz = (tdm_sched_footprint(&sizes) + huge - 1u) / huge * huge;
     void *mem = aligned_alloc(huge, sz);
     if (is_huge) (void)madvise(mem, sz, MADV_HUGEPAGE);

@@ -122,6 +122,31 @@ static void routes_follow_from_what_is_present(void **state) {
 
 /* --- order --------------------------------------------------------------- */
 
+static void prompts_have_eight_sizes(void **state) {
+    (void)state;
+    static const uint32_t want[][2] = {{1, 0},    {512, 0},   {513, 1},   {1024, 1},
+                                       {1025, 2}, {16384, 5}, {32768, 6}, {32769, 7}};
+    for (uint32_t i = 0; i < TDM_COUNT_OF(want); i++)
+        assert_int_equal(tdm_order_size(want[i][0], 512), want[i][1]);
+    assert_int_equal(tdm_order_size(UINT32_MAX, 512), TDM_SIZE_CNT - 1);
+    assert_int_equal(tdm_order_size(1, 0), 1);
+    for (uint32_t size = 0; size < TDM_SIZE_CNT; size++) {
+        uint32_t queue = tdm_queue_of(2, size, 5);
+        assert_int_equal(tdm_queue_class(queue), 2);
+        assert_int_equal(tdm_queue_is_short(queue), size == 0);
+    }
+}
+
+static void who_has_more_to_do_is_due_later(void **state) {
+    (void)state;
+    tdm_seq_t q = {.accepted_ns = 1000, .fill_cnt = 100, .pos = 40};
+    assert_true(tdm_order_due(&q, 0.0) == 1000);
+    assert_true(tdm_order_due(&q, 2.0) == 1000 + (int64_t)(TDM_ORDER_PATIENCE * 120.0));
+    assert_true(tdm_order_due(&q, 1e300) > 0);
+    q.is_returned = 1; /* it keeps its place */
+    assert_true(tdm_order_due(&q, 2.0) == 1000);
+}
+
 static void queues_keep_order_and_tokens(void **state) {
     (void)state;
     tdm_order_t o;
@@ -230,6 +255,8 @@ int main(void) {
         cmocka_unit_test(the_first_iterations_are_no_scale),
         cmocka_unit_test(each_route_has_its_own_correction),
         cmocka_unit_test(routes_follow_from_what_is_present),
+        cmocka_unit_test(prompts_have_eight_sizes),
+        cmocka_unit_test(who_has_more_to_do_is_due_later),
         cmocka_unit_test(queues_keep_order_and_tokens),
         cmocka_unit_test(slack_shrinks_with_time_and_work),
         cmocka_unit_test(a_tape_gives_every_row_once),

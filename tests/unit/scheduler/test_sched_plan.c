@@ -5,6 +5,7 @@
    plans are looked at before they run. */
 
 #include "appliance/base/clock.h"
+#include "scheduler/order.h"
 #include "tests/unit/scheduler/rig.h"
 
 #include <setjmp.h>
@@ -218,6 +219,34 @@ static void a_large_request_is_not_overtaken_for_ever(void **state) {
     assert_true(w.end[large].ttft_ns < 5 * TDM_NS_PER_S);
 }
 
+static void less_work_goes_first(void **state) {
+    (void)state;
+    uint32_t large = rig_ask(900, 2, 0);
+    world_turn(&w); /* begun, and still it waits */
+    uint32_t middle = rig_ask(400, 2, 0), little = rig_ask(200, 2, 0);
+    while (w.end[little].kind == 0) world_turn(&w);
+    assert_int_equal(w.end[middle].kind, 0);
+    while (w.end[middle].kind == 0) world_turn(&w);
+    assert_int_equal(w.end[large].kind, 0);
+    assert_true(world_run(&w, 100));
+    world_settled(&w);
+}
+
+/* More little prompts come than are served, for ever. */
+static void a_long_prompt_is_overtaken_within_its_patience(void **state) {
+    (void)state;
+    uint32_t large = rig_ask(900, 2, 0);
+    for (uint32_t i = 0; i < 2000 && w.end[large].kind == 0; i++) {
+        rig_ask(150, 1, 0);
+        rig_ask(150, 1, 0);
+        world_turn(&w);
+    }
+    int64_t token_ns = 60 * TDM_NS_PER_US; /* 256 of them take 15 ms */
+    assert_int_equal(w.end[large].finish, TDM_FINISH_LENGTH);
+    assert_true(w.end[large].ttft_ns > 300 * TDM_NS_PER_MS);
+    assert_true(w.end[large].ttft_ns < 2 * (int64_t)TDM_ORDER_PATIENCE * 900 * token_ns);
+}
+
 static void a_slice_that_is_cut_ends_on_a_tile(void **state) {
     (void)state;
     w.live.token_max = 250;
@@ -391,6 +420,8 @@ int main(void) {
         CASE(a_lost_deadline_goes_before_a_small_counter),
         CASE(slots_and_pages_are_named_when_they_run_out),
         CASE(a_large_request_is_not_overtaken_for_ever),
+        CASE(less_work_goes_first),
+        CASE(a_long_prompt_is_overtaken_within_its_patience),
         CASE(a_slice_that_is_cut_ends_on_a_tile),
         CASE(an_ended_slot_is_closed_by_the_next_plan),
         CASE(depth_two_plans_ahead_of_unknown_tokens),
