@@ -208,7 +208,11 @@ static void attention(page_t *p) {
     close(p);
     by_label(p, "chunk_limited", TDM_METRIC_sched_chunk_limited_total, TDM_SET_CAP, 1);
     by_label(p, "fallbacks", TDM_METRIC_fallbacks_total, TDM_SET_FALLBACK, 1);
-    by_label(p, "kv", TDM_METRIC_kv_pages, TDM_SET_KV, 0);
+    open(p, "kv"); /* total is the sum of the others */
+    for (uint32_t i = 0; i < TDM_LABEL_CNT_KV; i++)
+        number(p, tdm_label_value(TDM_SET_KV, i), value(p, TDM_METRIC_kv_pages, i));
+    number(p, "cached", value(p, TDM_METRIC_kv_cached_pages, 0));
+    close(p);
 }
 
 /* A device that does not tell its clock or its energy has null there: a 0

@@ -177,6 +177,9 @@ static void counts_begin_where_asked(void **state) {
     tdm_count(&block, TDM_METRIC_attention_seconds_total, TDM_LABEL_PATH_fused, TDM_MS(9000));
     tdm_observe(&block, TDM_METRIC_ttft_seconds, 0, TDM_MS(4));
     tdm_gauge_set(&block, TDM_METRIC_kv_pages, TDM_LABEL_KV_total, 70);
+    tdm_gauge_set(&block, TDM_METRIC_kv_pages, TDM_LABEL_KV_used, 20);
+    tdm_gauge_set(&block, TDM_METRIC_kv_pages, TDM_LABEL_KV_free, 39);
+    tdm_gauge_set(&block, TDM_METRIC_kv_cached_pages, 0, 11);
     tdm_count(&block, TDM_METRIC_stage_seconds_total, TDM_LABEL_STAGE_attention, TDM_MS(50));
     tdm_snapshot_take(&before, blocks, 1, INT64_C(10000000000));
     tdm_count(&block, TDM_METRIC_fallbacks_total, head_dim, 3);
@@ -192,6 +195,7 @@ static void counts_begin_where_asked(void **state) {
     assert_int_equal(at(doc, "fallbacks.head_dim"), 3);
     assert_int_equal(at(doc, "latency.ttft_ms.count"), 0);
     assert_int_equal(at(doc, "kv.total"), 70);
+    assert_int_equal(at(doc, "kv.used") + at(doc, "kv.free") + at(doc, "kv.cached"), 70);
     assert_true(json_number_value(json_object_get(json_object_get(doc, "time"), "attention_s")) ==
                 2.0);
     assert_true(json_number_value(
