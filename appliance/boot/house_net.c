@@ -88,6 +88,11 @@ static tdm_status_t open_exception(tdm_house_t *h, tdm_port_config_t port, tdm_e
 static tdm_status_t open_port(tdm_house_t *h, tdm_error_t *err) {
     const tdm_config_t *c = h->config;
     uint32_t memory_mb = tdm_port_memory_mb((uint32_t)c->port_mbufs, (uint16_t)c->port_mtu_bytes);
+    /* Without an address DPDK would take every device that it finds. */
+    if (c->port_kind != TDM_HOUSE_PORT_TAP && c->port_device[0] == 0)
+        return tdm_error_set(err, TDM_ERR_INVAL,
+                             "port.device is empty: this port.kind needs an interface or a PCI "
+                             "address");
     tdm_port_env_config_t env = {
         .memory_mb = c->port_exception[0] ? 2 * memory_mb : memory_mb,
         .pci = c->port_kind == TDM_HOUSE_PORT_PCI ? c->port_device : NULL,

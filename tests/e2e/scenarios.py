@@ -618,6 +618,8 @@ def starts_are_refused_in_one_line():
     refused({**NO_PORT, "http.connections": 16385}, "http.connections", 2)
     refused({"port.mbufs": 1048576}, "hugepages", 1)
     refused({"port.ipv4": "10.99.0.2"}, "port.ipv4", 1)
+    for kind in ("af_packet", "af_xdp", "pci"):
+        refused({"port.kind": kind, "port.ipv4": "10.99.0.2/24"}, "port.device is empty", 1)
     refused({"port.ipv4": "10.88.0.1"}, "port.ipv4", 1)
     refused({"port.ipv6": "fd88:7464:6d01::2"}, "port.ipv6", 1)
     refused({"state.dir": "/proc/none"}, "state.dir", 1)
