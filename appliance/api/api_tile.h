@@ -176,8 +176,6 @@ typedef struct tdm_api_stats {
     uint64_t pipe_full_cnt;    /* times a reply had to wait for its reader */
     uint64_t egress_full_cnt;  /* times an egress lane took no word */
     uint64_t slot_cnt;         /* request slots in use, now */
-    uint64_t id_slab_used;     /* bytes of the id slab in use, now */
-    uint64_t json_high;        /* most bytes jansson used for one body */
 } tdm_api_stats_t;
 
 /* --- life cycle ------------------------------------------------------- */

@@ -194,6 +194,18 @@ static void take_end(tdm_api_tile_t *t) {
     }
 }
 
+/* tell_room: what prompts and JSON take of what there is for them. */
+static void tell_room(tdm_api_tile_t *t) {
+    uint64_t prompt_sz = (uint64_t)t->slab.used_cnt * TDM_SLAB_CHUNK * 4;
+    if (prompt_sz == t->prompt_sz && t->json.high == t->json_high) return;
+    t->prompt_sz = prompt_sz;
+    t->json_high = t->json.high;
+    tdm_block_begin(t->wires.block);
+    tdm_gauge_set(t->wires.block, TDM_METRIC_api_prompt_bytes, 0, t->prompt_sz);
+    tdm_gauge_set(t->wires.block, TDM_METRIC_api_json_bytes, 0, t->json_high);
+    tdm_block_end(t->wires.block);
+}
+
 /* Events first: they give slots back and feed streams that are under way;
    then those who left, then newcomers. */
 uint32_t tdm_api_tile_poll(tdm_api_tile_t *t, int64_t now_ns) {
@@ -207,8 +219,7 @@ uint32_t tdm_api_tile_poll(tdm_api_tile_t *t, int64_t now_ns) {
     work += tdm_poll_ready(t);
     work += tdm_poll_egress(t);
     if (t->has_progress) tdm_store_relaxed(&t->wires.vitals->progress_ns, now_ns);
-    tdm_store_relaxed(&t->stats.id_slab_used, (uint64_t)t->slab.used_cnt * TDM_SLAB_CHUNK * 4);
-    tdm_store_relaxed(&t->stats.json_high, t->json.high);
+    tell_room(t);
     return work;
 }
 

@@ -134,6 +134,8 @@ struct tdm_api_tile {
     tdm_rng_t rng;
     uint32_t call_cnt;
     uint32_t open_call_cnt;
+    uint64_t prompt_sz;               /* bytes of ids in use, as told */
+    uint64_t json_high;               /* most bytes of one body, as told */
     uint32_t promise_cnt;             /* of vitals, taken */
     uint32_t is_over;                 /* of vitals, taken */
     uint32_t request_open_cnt;        /* calls without an outcome */

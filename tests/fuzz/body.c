@@ -64,7 +64,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t sz) {
     fuzz_cnt++;
     FUZZ_CHECK(e->end_cnt == 1);
     FUZZ_CHECK(tdm_api_tile_open_cnt(r.tile) == 0);
-    FUZZ_CHECK(tdm_api_tile_stats(r.tile)->id_slab_used == 0);
+    FUZZ_CHECK(rig_count(&r, TDM_METRIC_api_prompt_bytes, 0) == 0);
     FUZZ_CHECK(r.vitals.pending_cnt == 0);
     return 0;
 }

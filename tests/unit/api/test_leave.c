@@ -83,7 +83,7 @@ static void leave_at(moment_t moment, int is_stream) {
     }
     assert_int_equal(tdm_api_tile_open_cnt(r.tile), 0);
     assert_int_equal(r.vitals.pending_cnt, 0);
-    assert_int_equal(tdm_api_tile_stats(r.tile)->id_slab_used, 0);
+    assert_int_equal(rig_count(&r, TDM_METRIC_api_prompt_bytes, 0), 0);
     assert_true(!is_live ||
                 rig_count(&r, TDM_METRIC_tokens_discarded_total, TDM_LABEL_DISCARD_cancelled) == 1);
     if (moment != BEFORE_ARRIVAL)

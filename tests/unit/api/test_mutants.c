@@ -183,7 +183,7 @@ static void mutated_bodies_are_answered_once(void **state) {
     const tdm_api_stats_t *s = tdm_api_tile_stats(r.tile);
     assert_int_equal(s->exchange_cnt, RUNS);
     assert_int_equal(s->exchange_end_cnt, RUNS);
-    assert_int_equal(s->id_slab_used, 0);
+    assert_int_equal(rig_count(&r, TDM_METRIC_api_prompt_bytes, 0), 0);
     assert_int_equal(r.vitals.pending_cnt, 0);
     rig_stop(&r);
 }
@@ -250,7 +250,7 @@ static void a_crowd_is_answered_once_each(void **state) {
         rig_settle(&r);
         const tdm_api_stats_t *s = tdm_api_tile_stats(r.tile);
         if (s->exchange_cnt != s->exchange_end_cnt || tdm_api_tile_open_cnt(r.tile) != 0 ||
-            s->id_slab_used != 0 || r.vitals.pending_cnt != 0)
+            rig_count(&r, TDM_METRIC_api_prompt_bytes, 0) != 0 || r.vitals.pending_cnt != 0)
             fail_msg("seed %llu: %llu arrived, %llu ended, %u open", (unsigned long long)seed,
                      (unsigned long long)s->exchange_cnt, (unsigned long long)s->exchange_end_cnt,
                      tdm_api_tile_open_cnt(r.tile));

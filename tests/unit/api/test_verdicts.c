@@ -74,8 +74,9 @@ static void full_tables_and_rings_are_answers(void **state) {
     q[2] = rig_submitted(&r);
     e[3] = rig_post(&r, COMP, "{\"prompt\":\"a\"}");
     assert_string_equal(rig_error_code(e[3]), "prompt_memory");
+    assert_int_equal(rig_count(&r, TDM_METRIC_api_prompt_bytes, 0), 3 * 4096); /* full */
     for (uint32_t i = 0; i < 3; i++) rig_serve(&r, q[i], "x", TDM_FINISH_LENGTH);
-    assert_int_equal(tdm_api_tile_stats(r.tile)->id_slab_used, 0);
+    assert_int_equal(rig_count(&r, TDM_METRIC_api_prompt_bytes, 0), 0);
     rig_stop(&r);
 
     rig_default(&r);
