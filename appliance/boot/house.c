@@ -288,6 +288,7 @@ tdm_status_t tdm_house_open(tdm_house_t *h, const tdm_config_t *config, tdm_chan
                            .port = h->port,
                            .net = h->net,
                            .notify = &h->notify,
+                           .audit = &h->console.audit,
                            .vitals = &h->vitals};
     keep_memory();
     heartbeat_set(h);

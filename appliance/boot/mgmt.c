@@ -146,6 +146,7 @@ static void publish(tdm_mgmt_t *m, int64_t now_ns) {
                  m->supervisor->exit_cnt);
     tdm_count_to(b, TDM_METRIC_executor_load_stalls_total, 0, m->supervisor->load_stall_cnt);
     tdm_count_to(b, TDM_METRIC_log_lines_lost_total, 0, tdm_log_lost_cnt());
+    tdm_count_to(b, TDM_METRIC_audit_lines_lost_total, 0, tdm_audit_lost_cnt(m->audit));
     tdm_count_to(b, TDM_METRIC_watchdog_withheld_total, 0, m->heartbeat.withheld_cnt);
     if (m->port) tdm_gauge_set(b, TDM_METRIC_net_link_up, 0, (uint64_t)tdm_port_is_up(m->port));
     tdm_gauge_set(b, TDM_METRIC_net_tx_stuck, 0, tdm_load_relaxed(&m->vitals->is_port_stuck));

@@ -11,6 +11,7 @@
 #include "appliance/api/api_tile.h"
 #include "appliance/boot/notify.h"
 #include "appliance/boot/wires.h"
+#include "appliance/control/audit.h"
 #include "appliance/exec/supervisor.h"
 #include "net/http1/http1.h"
 #include "net/port/port.h"
@@ -26,6 +27,7 @@ typedef struct tdm_mgmt {
     tdm_port_t *port;          /* NULL: none */
     const tdm_net_tile_t *net; /* NULL: none */
     tdm_notify_t *notify;      /* the service manager */
+    const tdm_audit_t *audit;
     tdm_heartbeat_t heartbeat;
     int64_t watch_ns;     /* next look at the executor */
     int64_t publish_ns;   /* next refresh of gauges */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "appliance/control/audit.h"
 
+#include "appliance/base/atomic.h"
 #include "appliance/base/log.h"
 
 #include <errno.h>
@@ -97,6 +98,7 @@ static void keep(tdm_audit_t *a, int64_t wall_s, const tdm_audit_entry_t *entry)
         if (!is_in && !a->was_said)
             tdm_log(TDM_LOG_WARN, "control", "%s: %s", a->path, strerror(errno));
         a->was_said = !is_in;
+        tdm_store_relaxed(&a->lost_cnt, a->lost_cnt + (uint64_t)!is_in);
     }
     free(text);
 }
@@ -112,6 +114,10 @@ void tdm_audit_write(tdm_audit_t *a, int64_t wall_s, const tdm_audit_entry_t *en
         keep(a, wall_s, &e);
     }
     (void)pthread_mutex_unlock(&a->lock);
+}
+
+uint64_t tdm_audit_lost_cnt(const tdm_audit_t *a) {
+    return tdm_load_relaxed(&a->lost_cnt);
 }
 
 size_t tdm_audit_text(tdm_audit_t *a, char *buf, size_t cap) {

@@ -10,8 +10,8 @@
 
    appended to a file, and the newest TDM_AUDIT_KEPT in memory.  The file
    is moved to FILE.1 at TDM_AUDIT_FILE_MAX bytes.  A file that cannot be
-   written is said in the log, once until it can again; what is asked happens
-   all the same.
+   written is said in the log, once until it can again, and each line that it
+   lacks is counted; what is asked happens all the same.
    Anybody who reaches a door may be denied something, and must not push out
    what others did: of those, TDM_AUDIT_DENIED_MAX of one minute have a line,
    and the first of a later one says how many had none.
@@ -39,6 +39,7 @@ typedef struct tdm_audit {
     char path[320]; /* empty: memory only */
     uint32_t was_said;
     uint64_t cnt;        /* ever written */
+    uint64_t lost_cnt;   /* of them those that the file lacks */
     int64_t minute;      /* of the last denied one */
     uint32_t denied_cnt; /* of that minute, with a line */
     uint32_t left_out;   /* denied ones without, since the last that had one */
@@ -51,6 +52,9 @@ void tdm_audit_open(tdm_audit_t *a, const char *folder);
 
 /* tdm_audit_write adds an entry; texts are cut to what a line holds. */
 void tdm_audit_write(tdm_audit_t *a, int64_t wall_s, const tdm_audit_entry_t *entry);
+
+/* tdm_audit_lost_cnt: lines that the file lacks, from any thread. */
+uint64_t tdm_audit_lost_cnt(const tdm_audit_t *a);
 
 /* tdm_audit_text writes {"entries": [...]}, the newest first, as snprintf
    does. */

@@ -415,6 +415,7 @@ static void a_line_is_whole_or_not_there(void **state) {
         assert_int_equal(st.st_size, is_room ? 2 * first.st_size : first.st_size);
         assert_int_equal(audit.was_said, !is_room);
     }
+    assert_int_equal(tdm_audit_lost_cnt(&audit), first.st_size);
     tdm_audit_write(&audit, 1, &e);
     FILE *f = fopen(path, "re");
     assert_non_null(f);
