@@ -212,10 +212,25 @@ static int is_neutral(const json_t *v, uint32_t values) {
     return 0;
 }
 
+#define WHOLE_MAX 9007199254740992.0 /* 2^53: a double past it may stand for another number */
+
+/* whole reads 8, and 8.0 or 8e0 as languages with one kind of number write it. */
+static int whole(const json_t *v, int64_t *out) {
+    double d = json_number_value(v);
+    if (json_is_integer(v)) {
+        *out = json_integer_value(v);
+        return 1;
+    }
+    if (!json_is_real(v) || !(d >= -WHOLE_MAX && d <= WHOLE_MAX)) return 0;
+    *out = (int64_t)d;
+    return (double)*out == d;
+}
+
 static tdm_reason_t check_count(const json_t *v) {
-    if (!json_is_integer(v)) return TDM_REFUSE_bad_type;
-    if (json_integer_value(v) < 1) return TDM_REFUSE_bad_value;
-    return json_integer_value(v) == 1 ? TDM_REASON_NONE : TDM_REFUSE_unsupported_parameter;
+    int64_t i;
+    if (!whole(v, &i)) return TDM_REFUSE_bad_type;
+    if (i < 1) return TDM_REFUSE_bad_value;
+    return i == 1 ? TDM_REASON_NONE : TDM_REFUSE_unsupported_parameter;
 }
 
 static int is_in_range(const row_t *row, double v) {
@@ -230,8 +245,8 @@ static tdm_reason_t store(tdm_fields_t *f, const row_t *row, const json_t *v) {
         *(int *)to = json_is_true(v);
         break;
     case ROW_INT: {
-        if (!json_is_integer(v)) return TDM_REFUSE_bad_type;
-        int64_t i = json_integer_value(v);
+        int64_t i;
+        if (!whole(v, &i)) return TDM_REFUSE_bad_type;
         if (!is_in_range(row, (double)i)) return TDM_REFUSE_bad_value;
         *(int64_t *)to = i;
         if (row->offset == AT(seed)) f->has_seed = 1;
@@ -255,7 +270,7 @@ static tdm_reason_t store(tdm_fields_t *f, const row_t *row, const json_t *v) {
 
 /* refuse says what a field may be: one sentence for type and range. */
 static int refuse(tdm_refusal_t *r, tdm_reason_t reason, const row_t *row, const char *param) {
-    int is_huge = row->hi > 9007199254740992.0; /* 2^53 */
+    int is_huge = row->hi > WHOLE_MAX;
     switch (row->kind) {
     case ROW_BOOL: return tdm_refuse_text(r, reason, param, "%s must be true or false", param);
     case ROW_INT:

@@ -157,7 +157,7 @@ static const body_case_t body_case[] = {
     {COMP, P("\"max_tokens\":-1"), R(bad_value), "max_tokens"},
     {COMP, P("\"max_tokens\":2147483648"), R(bad_value), "max_tokens"},
     {COMP, P("\"max_tokens\":1.5"), R(bad_type), "max_tokens"},
-    {COMP, P("\"max_tokens\":5.0"), R(bad_type), "max_tokens"},
+    {COMP, P("\"max_tokens\":5.5"), R(bad_type), "max_tokens"},
     {COMP, P("\"max_tokens\":\"5\""), R(bad_type), "max_tokens"},
     {COMP, P("\"max_tokens\":true"), R(bad_type), "max_tokens"},
     {COMP, P("\"max_tokens\":[5]"), R(bad_type), "max_tokens"},

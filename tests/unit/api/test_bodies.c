@@ -172,6 +172,36 @@ static void only_trusted_peers_choose_a_class(void **state) {
     rig_stop(&r);
 }
 
+static void a_whole_number_may_have_a_point(void **state) {
+    (void)state;
+    static const struct {
+        const char *fields;
+        uint32_t max_tokens; /* 0: refused */
+        tdm_reason_t reason;
+    } c[] = {{"\"max_tokens\":8.0", 8, 0},
+             {"\"max_tokens\":0.8e1,\"seed\":-2e3,\"n\":1.0", 8, 0},
+             {"\"max_tokens\":8.5", 0, TDM_REFUSE_bad_type},
+             {"\"max_tokens\":1e300", 0, TDM_REFUSE_bad_type},
+             {"\"max_tokens\":0.0", 0, TDM_REFUSE_bad_value},
+             {"\"n\":2.0", 0, TDM_REFUSE_unsupported_parameter},
+             {"\"n\":1.5", 0, TDM_REFUSE_bad_type}};
+    for (uint32_t i = 0; i < TDM_COUNT_OF(c); i++) {
+        rig_t r;
+        char body[200];
+        rig_default(&r);
+        rig_start(&r);
+        (void)snprintf(body, sizeof body, "{\"prompt\":\"hi\",%s}", c[i].fields);
+        rig_exchange_t *e = rig_post(&r, COMP, body);
+        const tdm_request_t *q = rig_submit(&r);
+        assert_int_equal(q ? q->output_max : 0, c[i].max_tokens);
+        if (q)
+            rig_serve(&r, q, "x", TDM_FINISH_LENGTH);
+        else
+            assert_string_equal(rig_error_code(e), tdm_reason_name(c[i].reason));
+        rig_stop(&r);
+    }
+}
+
 static void only_who_may_choose_a_class_is_heard(void **state) {
     (void)state;
     static const struct {
@@ -387,6 +417,7 @@ int main(void) {
         cmocka_unit_test(fields_reach_the_request),
         cmocka_unit_test(ignored_fields_are_counted_by_kind),
         cmocka_unit_test(only_trusted_peers_choose_a_class),
+        cmocka_unit_test(a_whole_number_may_have_a_point),
         cmocka_unit_test(only_who_may_choose_a_class_is_heard),
         cmocka_unit_test(errors_never_quote_the_request),
         cmocka_unit_test(a_field_at_fault_is_told_what_it_may_be),
