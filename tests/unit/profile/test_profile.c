@@ -406,49 +406,6 @@ static void what_is_written_reads_back_in_both_forms(void **state) {
     tdm_profile_set_free(&a);
 }
 
-typedef struct kept {
-    const char *file, *model;
-    uint32_t point_cnt;
-    double alone_ms; /* 2,048 prompt tokens from position 0 */
-} kept_t;
-
-static void a_kept_profile_loads(const kept_t *k) {
-    char path[512];
-    (void)snprintf(path, sizeof path, TDM_SOURCE_DIR "/deploy/profiles/%s", k->file);
-    tdm_profile_set_t s = {0};
-    tdm_profile_t rows = rows_of(4e6, 2e4, 0.1, 0.03);
-    tdm_error_t err = {0};
-    assert_int_equal(tdm_profile_read(path, "dummy:other", "NVIDIA H200", &s, &err), TDM_ERR_INVAL);
-    if (tdm_profile_read(path, k->model, "NVIDIA H200", &s, &err) != TDM_OK)
-        fail_msg("%s: %s", k->file, err.text);
-    assert_int_equal(s.point_cnt, k->point_cnt);
-    assert_int_equal(s.power_w, 700);
-    assert_int_equal(s.stair_from, 1);
-    assert_int_equal(s.is_model, 0);
-    assert_int_equal(tdm_profile_build(&s, &rows, &table, &err), TDM_OK);
-    assert_true(tdm_profile_is_monotone(&table));
-    tdm_load_t at = load_of(1024, 8192, 16, 131072), alone = load_of(2048, 0, 0, 0);
-    assert_int_equal(tdm_table_is_outside(&table, 0, &at), 0);
-    assert_true(tdm_table_ns(&table, 0, &at) < tdm_table_ns(&table, 2, &at));
-    double ms = tdm_table_ns(&table, 0, &alone) * 1e-6;
-    if (ms < 0.97 * k->alone_ms || ms > 1.03 * k->alone_ms)
-        fail_msg("%s: 2,048 tokens take %.2f ms", k->file, ms);
-    tdm_profile_set_free(&s);
-}
-
-/* The measured profiles that this tree keeps: each loads, for its model on
-   its device alone, knows the shapes that are served by it, and says of them
-   what was measured: fused is the quicker, and what a chunk costs. */
-static void the_kept_profiles_load(void **state) {
-    (void)state;
-    static const kept_t kept[] = {
-        {"h200_llama-3-8b.json", "dummy:llama-3-8b@131072", 790, 50.2},
-        {"h200_llama-2-7b.json", "dummy:llama-2-7b@131072", 501, 47.4},
-        {"h200_yi-6b.json", "dummy:yi-6b@131072", 792, 39.8},
-    };
-    for (size_t i = 0; i < TDM_COUNT_OF(kept); i++) a_kept_profile_loads(&kept[i]);
-}
-
 static void put_file(const char *path, const char *bytes, size_t sz) {
     FILE *f = fopen(path, "wb");
     assert_non_null(f);
@@ -532,7 +489,6 @@ int main(void) {
         cmocka_unit_test(a_disturbed_point_does_not_lift_the_table),
         cmocka_unit_test(noise_is_found_from_the_spread_of_points),
         cmocka_unit_test(what_is_written_reads_back_in_both_forms),
-        cmocka_unit_test(the_kept_profiles_load),
         cmocka_unit_test(nonsense_is_refused_and_changes_nothing),
         cmocka_unit_test(a_compact_file_with_any_bit_changed_is_refused),
     };
