@@ -87,6 +87,6 @@ double tdm_table_row_ns(const tdm_profile_table_t *t) {
 int tdm_table_is_outside(const tdm_profile_table_t *t, uint32_t variant, const tdm_load_t *load) {
     const tdm_profile_box_t *box = &t->box[variant];
     shape_t s = shape_of(t, load);
-    return s.chunk > (double)box->chunk || s.depth > (double)box->depth ||
-           s.batch > (double)box->batch || s.kv > (double)box->kv;
+    return s.chunk > (double)box->chunk || s.depth > TDM_TABLE_BEYOND * (double)box->depth ||
+           s.batch > (double)box->batch || s.kv > TDM_TABLE_BEYOND * (double)box->kv;
 }

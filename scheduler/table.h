@@ -38,8 +38,11 @@ double tdm_table_attention_ns(const tdm_profile_table_t *table, uint32_t variant
    whatever the number of rows. */
 double tdm_table_row_ns(const tdm_profile_table_t *table);
 
-/* tdm_table_is_outside says whether load lies outside what was measured
-   of the variant. */
+/* tdm_table_is_outside says whether load lies outside what is known of the
+   variant: its box, and TDM_TABLE_BEYOND times as far along depth and KV.  There attention
+   goes on as it went, by the bytes and pairs of each token more, and as many decodes as
+   a pool holds have more KV than those of a measurement, which come in powers of two. */
+#define TDM_TABLE_BEYOND 2.0
 int tdm_table_is_outside(const tdm_profile_table_t *table, uint32_t variant,
                          const tdm_load_t *load);
 

@@ -191,9 +191,20 @@ static void what_was_not_measured_is_outside(void **state) {
     tdm_profile_set_t s = some_set();
     tdm_profile_t rows = rows_of(1e6, 4e4, 2.0, 40.0);
     assert_int_equal(tdm_profile_build(&s, &rows, &table, NULL), TDM_OK);
-    tdm_load_t in = load_of(1000, 8000, 60, 260000), deep = load_of(1000, 9000, 60, 260000);
+    const uint32_t c = (uint32_t)table.box[0].chunk, h = (uint32_t)table.box[0].depth,
+                   b = (uint32_t)table.box[0].batch, kv = (uint32_t)table.box[0].kv;
+    tdm_load_t in = load_of(1000, 8000, 60, 260000);
     assert_int_equal(tdm_table_is_outside(&table, 0, &in), 0);
-    assert_int_equal(tdm_table_is_outside(&table, 0, &deep), 1);
+    /* an octave more of depth or KV, and neither of tokens nor of decodes */
+    const struct {
+        uint32_t chunk, depth, batch, kv;
+        int is_outside;
+    } edges[] = {{c, h, b, kv, 0},         {c, 2 * h, b, 2 * kv, 0}, {c, 2 * h + 1, b, 0, 1},
+                 {c, 0, b, 2 * kv + 1, 1}, {c + 1, 0, 1, 1, 1},      {1, 0, b + 1, 1, 1}};
+    for (size_t i = 0; i < TDM_COUNT_OF(edges); i++) {
+        tdm_load_t at = load_of(edges[i].chunk, edges[i].depth, edges[i].batch, edges[i].kv);
+        if (tdm_table_is_outside(&table, 0, &at) != edges[i].is_outside) fail_msg("edge %zu", i);
+    }
     assert_int_equal(tdm_table_is_outside(&table, 1, &in), 1); /* streams: nothing measured */
     assert_int_equal(tdm_table_is_outside(&table, 2, &in), 1); /* serial: up to 512 only */
     s.point[0].chunk = 65;                                     /* on no entry */
