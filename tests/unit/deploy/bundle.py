@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""deploy/bundle/start: what it gives to tandemd, and which bundle it refuses.
+"""deploy/bundle/start: what it gives to tandemd, and which bundle it refuses.  deploy/bundle/ship: one file from
+two places.
 
 usage: bundle.py.  The program it starts here only prints what it was given."""
 import os
@@ -66,6 +67,24 @@ def a_bundle_that_is_somebody_elses_is_refused(folder):
     assert start(folder, "--no-tap").returncode == 0
 
 
+def a_program_is_the_same_file_wherever_it_was_built(folder):
+    """As nvcc does it: an id of the folder in a name, in front of one of the content, which stays."""
+    shipped = []
+    for place, code in (("a", "0badcafe"), ("elsewhere", "9e79d239")):
+        os.makedirs(os.path.join(folder, place))
+        source, built, out = (os.path.join(folder, place, x) for x in ("one.c", "built", "shipped"))
+        with open(source, "w", encoding="ascii") as f:
+            f.write('#include <stdio.h>\n'
+                    f'int main(void) {{ return puts("_ZN42_INTERNAL_{code}_11_bf16_d64_cu_8ede919e4name") < 0; }}\n')
+        subprocess.run(["cc", "-g", "-Wl,--build-id", "-o", built, source], check=True)
+        subprocess.run([os.path.join(SOURCE, "ship"), built, out], check=True)
+        with open(out, "rb") as f:
+            shipped.append(f.read())
+    assert shipped[0] == shipped[1]
+    said = subprocess.run([out], capture_output=True, text=True, check=True).stdout
+    assert said == "_ZN42_INTERNAL_00000000_11_bf16_d64_cu_8ede919e4name\n", said
+
+
 def drivers_are_not_loaded_from_below_an_open_folder(folder):
     open_to_all = os.path.join(folder, "open")
     inside = os.path.join(open_to_all, "private", "bundle")
@@ -84,7 +103,7 @@ def drivers_are_not_loaded_from_below_an_open_folder(folder):
 def main():
     for fact in (its_own_libraries_and_state, a_bundle_that_others_may_write_to_is_refused,
                  a_bundle_that_is_somebody_elses_is_refused,
-                 drivers_are_not_loaded_from_below_an_open_folder):
+                 drivers_are_not_loaded_from_below_an_open_folder, a_program_is_the_same_file_wherever_it_was_built):
         with tempfile.TemporaryDirectory(dir=os.path.expanduser("~")) as folder:
             make(folder)
             fact(folder)
