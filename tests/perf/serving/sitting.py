@@ -203,7 +203,7 @@ def below(name, entry, cells, shares):
 
 def lanes_of(entries):
     """Who measures what, for 1, 2 and 4 lanes: the lists of this file's head.  A lane has some 20 windows in half an
-    hour; knees and ways take 13 of them, so low rates come before other traces for 7 and after all else for the rest."""
+    hour, which the knees of both promises take; low rates come before other traces for 7 and after all else for the rest."""
     a, b = "arxiv_sample_60", "arxiv_sample_30"
     parts = {k: [] for k in ("knees", "ways", "low", "traces", "short", "grid", "series", "short_low")}
     if a in entries:
@@ -228,7 +228,7 @@ def lanes_of(entries):
             parts["series"] += below(name, entry, [1], (share,))
     one, two = (sum((parts[k] for k in ks), []) for ks in
                 (("knees", "ways", "low"), ("traces", "short", "series", "short_low")))
-    return {"1": [one + parts["traces"] + parts["short"] + parts["series"] + parts["short_low"] + parts["grid"]],
+    return {"1": [sum((parts[k] for k in ("knees", "short", "ways", "low", "traces", "series", "short_low", "grid")), [])],
             "2": [one + parts["grid"], two],
             "4": [parts["knees"] + parts["low"] + parts["grid"], parts["short"] + parts["short_low"],
                   parts["ways"], parts["traces"] + parts["series"]]}
