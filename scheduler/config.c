@@ -69,6 +69,7 @@ tdm_status_t tdm_sched_live_check(const tdm_sched_live_t *live, tdm_error_t *err
     RANGE(live->token_max, 1u, (uint32_t)TDM_PLAN_TOKEN_MAX);
     RANGE(live->slice_max, 1u, (uint32_t)TDM_PLAN_SLICE_MAX);
     RANGE(live->floor_cnt, 1u, live->token_max);
+    RANGE(live->patience, 0.0, 1000.0);
     RANGE(live->prefill_limit_ns, 1, INT64_MAX / 4);
     RANGE(live->host_gap_ns, 0, INT64_MAX / 4);
     RANGE(live->starve_ns, 0, INT64_MAX / 4);
@@ -104,6 +105,7 @@ void tdm_sched_live_default(tdm_sched_live_t *live) {
         .slice_max = 16,
         .floor_cnt = 32,
         .short_max = 512,
+        .patience = 20.0,
         .waiting_tokens_max = 4u << 20,
         .prefill_limit_ns = 500000000,
         .host_gap_ns = 1000000,

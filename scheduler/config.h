@@ -66,6 +66,9 @@ typedef struct tdm_sched_live {
     uint32_t slice_max; /* prefill slices of one iteration, [1, TDM_PLAN_SLICE_MAX] */
     uint32_t floor_cnt; /* tokens of a slice that progress forces, [1, token_max] */
     uint32_t short_max; /* tokens; a prompt up to this is short */
+    double patience;    /* times its own work that a prompt may be overtaken for (order.h), [0,
+                           1000]; 0: prompts of a tenant and class go in order of arrival, and
+                           short ones have no part of an iteration for themselves */
     uint32_t grid_tok;  /* an iteration cut by time has a multiple of it, decodes included;
                            1: the slice ends on a multiple of 16 instead; [1, 1024] */
 

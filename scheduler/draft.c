@@ -156,7 +156,7 @@ static head_t head_of(const tdm_sched_t *s, tdm_draft_t *d, uint32_t queue, uint
     if (d->blocked[queue] != TDM_REASON_NONE) return none;
     int64_t slack = tdm_order_slack(q, s->now_ns, d->token_ns);
     return (head_t){.queue = queue,
-                    .due_ns = tdm_order_due(q, d->token_ns),
+                    .due_ns = tdm_order_due(q, d->token_ns, s->live.patience),
                     .slack_ns = slack,
                     .order = q->order,
                     .served = s->queues.served[q->tenant],
@@ -349,7 +349,7 @@ static void draft_prefill(tdm_sched_t *s, tdm_draft_t *d) {
     d->token_ns = s->fill_tok > 0.0 ? s->fill_ns / s->fill_tok : 0.0;
     d->ward = tdm_draft_ward(s, d);
     int64_t base_ns = tdm_draft_predict(s, d->both, &d->load);
-    if (has_both(s) && base_ns < d->budget_ns) {
+    if (s->live.patience > 0.0 && has_both(s) && base_ns < d->budget_ns) {
         bound_t quarter = {.is_short_only = 1,
                            .token_max = TDM_MAX(d->token_max / 4u, 1u),
                            .budget_ns = base_ns + (d->budget_ns - base_ns) / 4};

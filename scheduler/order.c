@@ -94,9 +94,8 @@ uint32_t tdm_order_first_waiting(const tdm_order_t *o, const tdm_seq_t *seq, uin
     return at;
 }
 
-int64_t tdm_order_due(const tdm_seq_t *q, double token_ns) {
-    double work = q->is_returned ? 0.0 : token_ns * (double)tdm_seq_fill_left(q);
-    work *= TDM_ORDER_PATIENCE;
+int64_t tdm_order_due(const tdm_seq_t *q, double token_ns, double patience) {
+    double work = q->is_returned ? 0.0 : token_ns * (double)tdm_seq_fill_left(q) * patience;
     return q->accepted_ns + (int64_t)(work < 0x1p61 ? work : 0x1p61);
 }
 

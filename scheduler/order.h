@@ -10,11 +10,11 @@
 
    Sizes are short, and octaves above it.  Among the heads of one tenant and
    class the one goes first that is due first: at its acceptance and
-   TDM_ORDER_PATIENCE times what its remaining tokens take.  So the least
+   patience (config.h) times what its remaining tokens take.  So the least
    work goes first, which gives most first tokens early, and the place of a
    long prompt is bounded: only what is accepted within that time of it may
-   overtake it, be it begun or not.  Whoever had a place and lost it is due
-   at its acceptance.
+   overtake it, be it begun or not; with no patience none may.  Whoever had a
+   place and lost it is due at its acceptance.
 
    Among the tenants of a class the one goes first that was served least
    (virtual token counters, Sheng et al., OSDI 2024): each planned token is
@@ -35,12 +35,11 @@
 
 TDM_BEGIN_DECLS
 
-#define TDM_SIZE_CNT       8u /* of prompts: short, six octaves, and longer ones */
-#define TDM_GROUP_QUEUES   (TDM_SIZE_CNT * TDM_SLO_CLASS_MAX)
-#define TDM_QUEUE_CNT      (TDM_GROUP_QUEUES * TDM_TENANT_MAX)
-#define TDM_QUEUE_NONE     UINT16_MAX
-#define TDM_OUTPUT_COST    2u   /* tokens charged for one of output */
-#define TDM_ORDER_PATIENCE 20.0 /* times its own work that a prompt may be overtaken for */
+#define TDM_SIZE_CNT     8u /* of prompts: short, six octaves, and longer ones */
+#define TDM_GROUP_QUEUES (TDM_SIZE_CNT * TDM_SLO_CLASS_MAX)
+#define TDM_QUEUE_CNT    (TDM_GROUP_QUEUES * TDM_TENANT_MAX)
+#define TDM_QUEUE_NONE   UINT16_MAX
+#define TDM_OUTPUT_COST  2u /* tokens charged for one of output */
 
 typedef struct tdm_queue {
     uint32_t head;
@@ -123,7 +122,7 @@ int64_t tdm_order_slack(const tdm_seq_t *q, int64_t now_ns, double token_ns);
 
 /* tdm_order_due tells when it is due among its tenant's of one class, when a
    known token takes token_ns. */
-int64_t tdm_order_due(const tdm_seq_t *q, double token_ns);
+int64_t tdm_order_due(const tdm_seq_t *q, double token_ns, double patience);
 
 TDM_END_DECLS
 

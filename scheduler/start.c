@@ -10,7 +10,7 @@ uint32_t tdm_draft_ward(const tdm_sched_t *s, const tdm_draft_t *d) {
     for (uint32_t i = 0; (i = tdm_queue_next(&s->queues, i)) < TDM_QUEUE_CNT; i++) {
         uint32_t idx = tdm_order_first_waiting(&s->queues, s->seq, i);
         if (idx == TDM_SEQ_NONE) continue;
-        int64_t due_ns = tdm_order_due(&s->seq[idx], d->token_ns);
+        int64_t due_ns = tdm_order_due(&s->seq[idx], d->token_ns, s->live.patience);
         if (s->now_ns - due_ns <= s->live.bypass_ns) continue;
         /* for one that may not start yet nobody is held up */
         if (s->rebuilt_cnt > 0 && !s->seq[idx].is_returned) continue;

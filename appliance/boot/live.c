@@ -33,6 +33,7 @@ void tdm_live_make(const tdm_config_t *c, tdm_sched_live_t *live) {
     live->token_max = (uint32_t)c->sched_prefill_tokens;
     live->floor_cnt = TDM_MIN(live->floor_cnt, live->token_max);
     live->waiting_tokens_max = c->sched_waiting_tokens;
+    live->patience = (double)c->sched_patience;
     live->evict_max = (uint32_t)c->sched_evictions;
     live->watchdog_min_ns = (int64_t)c->sched_watchdog_ms * TDM_NS_PER_MS;
 #define KEYS(s)                                                                                    \

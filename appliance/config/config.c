@@ -302,6 +302,7 @@ int tdm_config_is_live(const char *name) {
                                        "sched.tenant_tokens_per_s",
                                        "sched.waiting_tokens",
                                        "sched.prefill_tokens",
+                                       "sched.patience",
                                        "sched.ttft_ms",
                                        "sched.gap_ms",
                                        "sched.watchdog_ms",

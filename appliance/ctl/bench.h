@@ -11,7 +11,7 @@
                            [--seconds N] [--note KEY=VALUE ..] [options of replay]
      tandemctl bench merge --out BASE [--plan FILE] [--keep PATH/POLICY,...] FILE...
 
-     --cells     fused, streams or serial / quantile, margin or static:N
+     --cells     fused, streams or serial / quantile, margin, static:N or fifo:N
                                           fused/quantile,serial/quantile
      --rates     @WARM: so many decodes run when the window begins, as --warm
      --window    seconds of each rate                                 75
@@ -23,8 +23,9 @@
                  and is not kept; 0: none        an eighth of --window
      --note      what each window then says it ran under, beside the build
 
-   For each cell the live keys sched.route, sched.policy and, for static:N,
-   sched.prefill_tokens are applied; each rate is a tandemctl replay with
+   For each cell the live keys sched.route, sched.policy and, for static:N and
+   fifo:N, sched.prefill_tokens are applied, for fifo:N sched.patience=0 too: as
+   many tokens, in order of arrival; each rate is a tandemctl replay with
    --cut, in a process of its own; between two the appliance comes to rest.
    In the end the revision that was in force is back.
 

@@ -33,11 +33,13 @@ int tdm_cell_read(const char *text, size_t sz, tdm_cell_t *cell) {
     memset(cell, 0, sizeof *cell);
     (void)snprintf(cell->path, sizeof cell->path, "%.15s", word);
     (void)snprintf(cell->policy, sizeof cell->policy, "%.23s", policy);
-    if (strncmp(policy, "static:", 7) != 0)
+    cell->is_fifo = strncmp(policy, "fifo:", 5) == 0;
+    if (!cell->is_fifo && strncmp(policy, "static:", 7) != 0)
         return strcmp(policy, "quantile") == 0 || strcmp(policy, "margin") == 0;
-    unsigned long v = strtoul(policy + 7, &end, 10);
+    const char *number = strchr(policy, ':') + 1;
+    unsigned long v = strtoul(number, &end, 10);
     cell->prefill_tokens = (uint32_t)v;
-    return end != policy + 7 && *end == 0 && v >= 64 && v <= 8192;
+    return end != number && *end == 0 && v >= 64 && v <= 8192;
 }
 
 /* page_json fetches a page that is JSON. */
@@ -84,13 +86,14 @@ tdm_status_t tdm_cell_apply(const tdm_ctl_options_t *o, const tdm_cell_t *cell, 
     tdm_ctl_options_t config = *o;
     (void)snprintf(route, sizeof route, "sched.route=%s", cell->path);
     (void)snprintf(policy, sizeof policy, "sched.policy=%.*s", (int)strcspn(cell->policy, ":"),
-                   cell->policy);
+                   cell->is_fifo ? "static" : cell->policy);
     (void)snprintf(tokens, sizeof tokens, "sched.prefill_tokens=%u", cell->prefill_tokens);
-    config.word_cnt = cell->prefill_tokens > 0 ? 4 : 3;
+    config.word_cnt = 3;
     config.word[0] = "apply";
     config.word[1] = route;
     config.word[2] = policy;
-    config.word[3] = tokens;
+    if (cell->prefill_tokens > 0) config.word[config.word_cnt++] = tokens;
+    if (cell->is_fifo) config.word[config.word_cnt++] = "sched.patience=0";
     config.why = "bench";
     if (tdm_ctl_config(&config) == 0) return TDM_OK;
     return tdm_error_set(err, TDM_ERR_CLOSED, "%s %s cannot be applied", route, policy);

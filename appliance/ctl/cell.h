@@ -20,8 +20,9 @@
 
 typedef struct tdm_cell {
     char path[16];           /* "fused", "streams", "serial" */
-    char policy[24];         /* "quantile", "margin", "static:512" */
-    uint32_t prefill_tokens; /* of static; 0: as the appliance is configured */
+    char policy[24];         /* "quantile", "margin", "static:512", "fifo:512" */
+    uint32_t prefill_tokens; /* of static and fifo; 0: as the appliance is configured */
+    uint32_t is_fifo;        /* 1: prompts in order of arrival */
 } tdm_cell_t;
 
 /* tdm_cell_read takes sz bytes of text such as "serial/static:512"; 0: they

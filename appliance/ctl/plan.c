@@ -45,7 +45,7 @@ static int rates_read(const char *text, words_t *w) {
     return 0;
 }
 
-/* policy_read takes one of "quantile", "mean", "margin:1.2", "static:512". */
+/* policy_read takes one of "quantile", "mean", "margin:1.2", "static:512", "fifo:512". */
 static int policy_read(const char *text, size_t sz, tdm_planner_policy_t *p) {
     *p = (tdm_planner_policy_t){.policy = TDM_POLICY_QUANTILE, .margin = 1.0};
     if (sz == 0 || sz >= sizeof p->name) return 0;
@@ -61,7 +61,8 @@ static int policy_read(const char *text, size_t sz, tdm_planner_policy_t *p) {
     p->policy = TDM_POLICY_STATIC;
     p->margin = 1.0;
     p->token_max = v >= 1.0 && v <= TDM_PLAN_TOKEN_MAX ? (uint32_t)v : 0u;
-    return strncmp(p->name, "static:", 7) == 0 && p->token_max > 0;
+    p->is_fifo = strncmp(p->name, "fifo:", 5) == 0;
+    return (p->is_fifo || strncmp(p->name, "static:", 7) == 0) && p->token_max > 0;
 }
 
 static int policies_read(const char *text, words_t *w) {

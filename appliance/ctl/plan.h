@@ -24,9 +24,10 @@
    --clock asks what another SM clock than the profile's makes of it, as under
    a lower power limit: arithmetic goes by it, memory does not (cost.h).
    --policies compares ways to size prefill: quantile (Tandem's), mean,
-   margin:X, static:N.  --link-gbit weighs a pool of prefill and a pool of
-   decode appliances against as many that do both; a prompt's keys and
-   values, --kv-bytes a token, travel over it (131072: an 8B model's).
+   margin:X, static:N, and fifo:N, the same in order of arrival.
+   --link-gbit weighs a pool of prefill and a pool of decode appliances against
+   as many that do both; a prompt's keys and values, --kv-bytes a token, travel
+   over it (131072: an 8B model's).
    --requests counts for one appliance.  example is the model of an 8B model on two A100 and says
    so; a trace NAME is a log-normal fit of appliance/workload/workload.h. */
 

@@ -129,6 +129,7 @@ tdm_status_t tdm_look_run(tdm_look_t *l, uint32_t k,
         one.live.policy = p->policy;
         if (p->policy == TDM_POLICY_MARGIN) one.live.margin = p->margin;
         if (p->token_max > 0) one.live.token_max = p->token_max;
+        if (p->is_fifo) one.live.patience = 0.0;
         one.live.floor_cnt = TDM_MIN(one.live.floor_cnt, one.live.token_max);
     }
     tdm_status_t st = tdm_sim_run(&one, &l->one, err);

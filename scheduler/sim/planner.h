@@ -46,6 +46,7 @@ typedef struct tdm_planner_policy {
     uint32_t policy;    /* tdm_policy_t of scheduler/config.h */
     double margin;      /* of TDM_POLICY_MARGIN */
     uint32_t token_max; /* of an iteration; 0: as live says */
+    uint32_t is_fifo;   /* 1: prompts in order of arrival (live.patience 0) */
 } tdm_planner_policy_t;
 
 /* How keys and values travel. */

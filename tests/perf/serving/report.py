@@ -15,6 +15,7 @@ SHARES = (0.5, 0.7, 0.85)  # of capacity, where the plan is to be within 15 %
 PAIRS = (("gap_ms", "tbt_ms", "p50"), ("gap_ms", "tbt_ms", "p99"), ("ttft_ms", "ttft_ms", "p50"), ("ttft_ms", "ttft_ms", "p90"))
 BUSY = 0.95  # of a window
 NEAR = 0.06  # a window stands for a share that it is so near to
+IN_ORDER = " (the same chunk, prompts in order of arrival)"
 TARGET = {"gap_p50": "gap p50", "gap_p99": "gap p99", "ttft_p50": "TTFT p50", "ttft_p90": "TTFT p90"}
 
 
@@ -196,16 +197,22 @@ def carried(cap):
     return f"{low:.3f}, missed at {high:.3f}" if low else f"below {high:.3f}"
 
 
+def first_tokens(bench, fused, cell, cap):
+    """How many times as long as fused's a way's median first token takes at its knee: (times, rate, where); or None."""
+    a, b = (at(of(bench, x), cap[0]) if cap[0] else None for x in (fused, cell))
+    if not (a and b):
+        return None
+    where = "its knee" if cap[1] else "the highest rate it was measured at, its knee was not reached"
+    return b["replay"]["ttft_ms"]["p50"] / a["replay"]["ttft_ms"]["p50"], cap[0], where
+
+
 def compared(bench, entry):
     """What an entry's comparisons come to: {what: ...}."""
     cap = capacities(bench, entry)
     fused, serial, fixed = entry["cells"][:3]
-    out = {"same": ratio(cap[fused], cap[serial]), "static": ratio(cap[fused], cap[fixed]), "cap": cap}
-    base = cap[fixed][0]
-    a, b = (at(of(bench, x), base) if base else None for x in (fused, fixed))
-    if a and b:
-        where = "its knee" if cap[fixed][1] else "the highest rate it was measured at, its knee was not reached"
-        out["ttft"] = b["replay"]["ttft_ms"]["p50"] / a["replay"]["ttft_ms"]["p50"], base, where
+    out = {"same": ratio(cap[fused], cap[serial]), "cap": cap, "fixed": {}}
+    for what, cell in (("static", fixed), *(("fifo", x) for x in entry["cells"] if x.startswith("serial/fifo:"))):
+        out["fixed"][what] = cell, ratio(cap[fused], cap[cell]), first_tokens(bench, fused, cell, cap[cell])
     good = cap[fused][0]
     below = [c for c in of(bench, fused) if c["rate"] <= good]
     if below:
@@ -368,7 +375,7 @@ def page_of(benches, entry, told, runs):
     """benches: {engine: bench} of the entry, the latest last."""
     engine, bench = list(benches.items())[-1]
     found = compared(bench, entry)
-    fused, serial, fixed = entry["cells"][:3]
+    fused, serial = entry["cells"][:2]
     yield f"## {entry['trace']}, {entry['gap_ms']} ms"
     yield ""
     counts = [(runs.letter(e), sum(map(is_measured, b["cells"]))) for e, b in benches.items()]
@@ -383,10 +390,10 @@ def page_of(benches, entry, told, runs):
         beside = f", {100 * (found['same'][0] - bound):+.1f} points from there to what was reached" if found["same"] else ""
         yield (f"- At {found['cap'][serial][0]:.3f}/s, the highest kept in series, attention is {100 * a:.1f} % of its iterations' time and ran {s:.3f} x as fast "
                f"fused, which allows {bound:.3f}{beside}.")
-    yield f"- Capacity of {fused} over {fixed}: {span(found['static'])}."
-    if "ttft" in found:
-        value, rate, where = found["ttft"]
-        yield f"- TTFT p50 at {rate:.3f}/s ({where}): {fixed} takes {value:.2f} x what {fused} does."
+    for cell, carries, first in found["fixed"].values():
+        yield f"- Capacity of {fused} over {cell}{IN_ORDER if 'fifo' in cell else ''}: {span(carries)}."
+        if first:
+            yield f"- TTFT p50 at {first[1]:.3f}/s ({first[2]}): {cell} takes {first[0]:.2f} x what {fused} does."
     if "over" in found:
         yield (f"- {fused} where it was kept: at most {100 * found['over'][0]:.3f} % of gaps over the target, "
                f"{100 * found['over'][1]:.3f} % over twice the target.")
@@ -439,17 +446,17 @@ def ledger_lines(bench, entry, engine, made):
     def put(what, value, unit, aim, more):
         row = ledger.line(f"{base}.{what}", round(value, 4), unit, aim, "service", made["command"], note + more)
         rows.append({**row, "device": made["device"], "commit": made["commit"]})
-    fixed = entry["cells"][2]
     if found["same"]:
         put("capacity_vs_serial_same_policy.ratio", found["same"][0], "ratio", ">= 1.07", span(found["same"]))
-    if found["static"]:
-        put("capacity_vs_serial_static.ratio", found["static"][0], "ratio", ">= 1.12", f"{fixed}, {span(found['static'])}")
+    for what, (cell, carries, first) in found["fixed"].items():
+        if carries:
+            put(f"capacity_vs_serial_{what}.ratio", carries[0], "ratio", ">= 1.12", f"{cell}, {span(carries)}")
+        if first:
+            put(f"ttft_p50_vs_serial_{what}.ratio", first[0], "ratio", ">= 2", f"{cell} at {first[1]:.3f}/s, {first[2]}")
     if "over" in found:
         below = [c["rate"] for c in of(bench, entry["cells"][0]) if c["rate"] <= found["cap"][entry["cells"][0]][0]]
         put("share_over_target.percent", 100 * found["over"][0], "percent", "<= 1",
             f"the most of the {len(below)} fused windows kept, to {max(below):.3f}/s; over twice the target {100 * found['over'][1]:.3f} %")
-    if "ttft" in found:
-        put("ttft_p50_vs_serial_static.ratio", found["ttft"][0], "ratio", ">= 2", f"{fixed} at {found['ttft'][1]:.3f}/s, {found['ttft'][2]}")
     return rows
 
 

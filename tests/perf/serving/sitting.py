@@ -117,6 +117,17 @@ def around_edge(steps):
     return sorted({0.5, *(round(COARSE[max(0, highest(steps))] + x / 40, 3) for x in range(-8, 7))})
 
 
+def in_order(policy):
+    """A fixed chunk with prompts in order of arrival, as others serve it."""
+    return policy.replace("static:", "fifo:")
+
+
+def cells_of(fixed):
+    """The ways to serve that are measured, by which fixed chunks of serial carry most."""
+    return ["fused/quantile", "serial/quantile", f"serial/{fixed[0]}", "streams/quantile", f"fused/{fixed[0]}",
+            f"serial/{fixed[1]}", f"serial/{in_order(fixed[0])}"]
+
+
 def entry_of(want, trace, gap):
     """An entry, and which fixed chunks of serial carry most, by the simulator."""
     found = plan(want.bin, want.traces, want.profile, want.kv_pages, trace, gap, "--requests",
@@ -126,9 +137,7 @@ def entry_of(want, trace, gap):
     most = best["fused", "quantile"]
     assert most > 0, f"{trace}: no rate keeps {gap} ms"
     entry = {"trace": trace, "gap_ms": gap, "capacity": most, "fixed": fixed[:2],
-             "rates": rates_of(found, most, COARSE if trace == "arxiv_sample" else SHARES),
-             "cells": ["fused/quantile", "serial/quantile", f"serial/{fixed[0]}", "streams/quantile",
-                       f"fused/{fixed[0]}", f"serial/{fixed[1]}"]}
+             "rates": rates_of(found, most, COARSE if trace == "arxiv_sample" else SHARES), "cells": cells_of(fixed)}
     if trace == "arxiv_sample":  # whose knees are looked for: by windows they are lower than by a day
         entry["rates"] = rates_of(found, most, around_edge(stepped(want, entry, ["quantile"])["fused/quantile"]))
     return entry
@@ -137,6 +146,7 @@ def entry_of(want, trace, gap):
 def entry_again(want, entry, is_measured):
     """An earlier sitting's, at its rates, so that what it measured is gone on with; where it measured nothing and knees
     are looked for, at rates around the edge that this profile has."""
+    entry = {**entry, "cells": cells_of(entry["fixed"])}
     if is_measured or entry["trace"] != "arxiv_sample":
         return entry
     found = plan(want.bin, want.traces, want.profile, want.kv_pages, entry["trace"], entry["gap_ms"], "--requests", 400,
@@ -151,8 +161,7 @@ def by_windows(entry):
     a, b = entry["fixed"]
     if guess(entry, f"serial/{a}") >= guess(entry, f"serial/{b}"):
         return entry
-    cells = ["fused/quantile", "serial/quantile", f"serial/{b}", "streams/quantile", f"fused/{b}", f"serial/{a}"]
-    return {**entry, "fixed": [b, a], "cells": cells}
+    return {**entry, "fixed": [b, a], "cells": cells_of([b, a])}
 
 
 def stepped(want, entry, policies):
@@ -207,9 +216,10 @@ def lanes_of(entries):
     a, b = "arxiv_sample_60", "arxiv_sample_30"
     parts = {k: [] for k in ("knees", "ways", "low", "traces", "short", "grid", "series", "short_low")}
     if a in entries:
-        fused, serial, fixed, streams, fused_fixed, fixed2 = entries[a]["cells"]
+        fused, serial, fixed, streams, fused_fixed, fixed2, arrival = entries[a]["cells"]
         parts["knees"] = [*knees(a, [fused, serial, fixed], False), [a, fused, f"as {fixed}"], [a, fused, f"as {serial}"]]
-        parts["ways"] = knees(a, [streams], True)[:3] + knees(a, [fused_fixed], True)[:3]
+        parts["ways"] = [*knees(a, [arrival], True)[:3], [a, fused, f"as {arrival}"], *knees(a, [streams], True)[:3],
+                         *knees(a, [fused_fixed], True)[:3]]
         parts["low"] = below(a, entries[a], [0], (0.85, 0.7, 0.5)) + below(a, entries[a], [1, 2], (0.7, 0.5))
         parts["grid"] = [*knees(a, [fixed2], True)[:3], *below(a, entries[a], [3, 4, 5], (0.7, 0.5)),
                          *([a, c, "next"] for c in (streams, fused_fixed, fixed2) for _ in range(3)),
@@ -255,7 +265,7 @@ def make(want):
                 hints[name].setdefault(c, []).extend(rows)
         is_measured = bool(seen[name] or hints[name])
         e = entry_again(want, was[name], is_measured) if name in was else entry_of(want, trace, int(gap))
-        e["steps"] = stepped(want, e, ["quantile", *e["fixed"]])
+        e["steps"] = stepped(want, e, ["quantile", *e["fixed"], in_order(e["fixed"][0])])
         entries[name] = e = e if is_measured else by_windows(e)
         print(f"{name}: {e['capacity']:.3f}/s by a day; of {want.window_s} s the simulator keeps "
               + ", ".join(f"{c} {e['rates'][guess(e, c)][0]}" for c in e["cells"])
@@ -283,7 +293,7 @@ def self_test():
     assert rate_at(burst, 0.5) == 1.5 and rates[1:3] == [[1.5, 2], [2.0, 2]] and len(rates) == 6, rates
     assert said == [True] * 4 + [False] * 2, "the steps go with their rates"
     entries = {n: {"trace": n.rsplit("_", 1)[0], "capacity": 3.0, "rates": [[1.0 + i / 4, 1] for i in range(16)],
-                   "cells": [f"{n}{i}" for i in range(6)], "steps": {"fused/quantile": [True] * 9 + [False] * 7}}
+                   "cells": [f"{n}{i}" for i in range(7)], "steps": {"fused/quantile": [True] * 9 + [False] * 7}}
                for n in ("arxiv_sample_60", "azure_code_60", "arxiv_sample_30")}
     lanes = lanes_of(entries)
     for cnt, lists in lanes.items():

@@ -271,14 +271,26 @@ static void damaged_files_are_refused(void **state) {
 static void cells_are_read_whole_or_not_at_all(void **state) {
     (void)state;
     tdm_cell_t c;
-    static const char *const good[] = {"fused/quantile", "streams/margin", "serial/static:64"};
-    static const char *const bad[] = {
-        "",           "fused",          "fused/",          "warp/quantile",
-        "fused/best", "fused/static",   "fused/static:63", "fused/static:9000",
-        "/quantile",  "fused/static:x", "fused/quantile,"};
+    static const char *const good[] = {"fused/quantile", "streams/margin", "serial/static:64",
+                                       "serial/fifo:64"};
+    static const char *const bad[] = {"",
+                                      "fused",
+                                      "fused/",
+                                      "warp/quantile",
+                                      "fused/best",
+                                      "fused/static",
+                                      "fused/static:63",
+                                      "fused/static:9000",
+                                      "/quantile",
+                                      "fused/static:x",
+                                      "fused/quantile,",
+                                      "fused/fifo",
+                                      "fused/fifo:",
+                                      "fused/fifo:63"};
     for (size_t i = 0; i < sizeof good / sizeof *good; i++)
         assert_true(tdm_cell_read(good[i], strlen(good[i]), &c));
     assert_int_equal(c.prefill_tokens, 64);
+    assert_int_equal(c.is_fifo, 1);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         assert_false(tdm_cell_read(bad[i], strlen(bad[i]), &c));
 }

@@ -63,7 +63,7 @@ static void policies_and_pools_have_their_curves(void **state) {
                                         "0.5",
                                         "--json",
                                         "--policies",
-                                        "quantile,mean,static:512",
+                                        "quantile,fifo:512,static:512",
                                         "--appliances",
                                         "2",
                                         "--link-gbit",
@@ -76,6 +76,8 @@ static void policies_and_pools_have_their_curves(void **state) {
     const json_t *pools = json_array_get(curves, 18);
     assert_int_equal(json_integer_value(json_object_get(pools, "prefill_appliances")), 1);
     assert_true(json_real_value(json_object_get(pools, "best")) > 0.0);
+    assert_string_equal(json_string_value(json_object_get(json_array_get(curves, 3), "policy")),
+                        "fifo:512");
     assert_string_equal(json_string_value(json_object_get(json_array_get(curves, 6), "policy")),
                         "static:512");
     json_decref(j);

@@ -140,11 +140,12 @@ static void prompts_have_eight_sizes(void **state) {
 static void who_has_more_to_do_is_due_later(void **state) {
     (void)state;
     tdm_seq_t q = {.accepted_ns = 1000, .fill_cnt = 100, .pos = 40};
-    assert_true(tdm_order_due(&q, 0.0) == 1000);
-    assert_true(tdm_order_due(&q, 2.0) == 1000 + (int64_t)(TDM_ORDER_PATIENCE * 120.0));
-    assert_true(tdm_order_due(&q, 1e300) > 0);
+    assert_true(tdm_order_due(&q, 0.0, 20.0) == 1000);
+    assert_true(tdm_order_due(&q, 2.0, 20.0) == 1000 + 20 * 120);
+    assert_true(tdm_order_due(&q, 2.0, 0.0) == 1000);
+    assert_true(tdm_order_due(&q, 1e300, 1000.0) > 0);
     q.is_returned = 1; /* it keeps its place */
-    assert_true(tdm_order_due(&q, 2.0) == 1000);
+    assert_true(tdm_order_due(&q, 2.0, 20.0) == 1000);
 }
 
 static void queues_keep_order_and_tokens(void **state) {

@@ -244,7 +244,23 @@ static void a_long_prompt_is_overtaken_within_its_patience(void **state) {
     int64_t token_ns = 60 * TDM_NS_PER_US; /* 256 of them take 15 ms */
     assert_int_equal(w.end[large].finish, TDM_FINISH_LENGTH);
     assert_true(w.end[large].ttft_ns > 300 * TDM_NS_PER_MS);
-    assert_true(w.end[large].ttft_ns < 2 * (int64_t)TDM_ORDER_PATIENCE * 900 * token_ns);
+    assert_true(w.end[large].ttft_ns < 2 * (int64_t)w.live.patience * 900 * token_ns);
+}
+
+/* No patience: neither less work nor a quarter of the iteration lets a prompt pass. */
+static void without_patience_prompts_go_in_order_of_arrival(void **state) {
+    (void)state;
+    w.live.patience = 0.0;
+    tdm_sched_live_set(w.sched, &w.live);
+    uint32_t idx[6], prompt[6] = {900, 150, 700, 20, 900, 1};
+    for (uint32_t i = 0; i < 6; i++) idx[i] = rig_ask(prompt[i], 2, 0);
+    for (uint32_t ended = 0; ended < 6;) {
+        world_turn(&w);
+        for (uint32_t i = ended + 1u; i < 6; i++)
+            assert_true(w.end[idx[i]].kind == 0 || w.end[idx[i - 1u]].kind != 0);
+        while (ended < 6 && w.end[idx[ended]].kind != 0) ended++;
+    }
+    world_settled(&w);
 }
 
 static void a_slice_that_is_cut_ends_on_a_tile(void **state) {
@@ -422,6 +438,7 @@ int main(void) {
         CASE(a_large_request_is_not_overtaken_for_ever),
         CASE(less_work_goes_first),
         CASE(a_long_prompt_is_overtaken_within_its_patience),
+        CASE(without_patience_prompts_go_in_order_of_arrival),
         CASE(a_slice_that_is_cut_ends_on_a_tile),
         CASE(an_ended_slot_is_closed_by_the_next_plan),
         CASE(depth_two_plans_ahead_of_unknown_tokens),
