@@ -42,6 +42,7 @@ typedef enum tdm_door_kind {
 
 #define TDM_HEADER_NAME_MAX 128
 #define TDM_REQUEST_ID_MAX  64
+#define TDM_CODING_MAX      64 /* of content-encoding, its lines joined */
 
 /* tdm_reply_head_t is everything of the response but its body. */
 typedef struct tdm_reply_head {
@@ -52,6 +53,7 @@ typedef struct tdm_reply_head {
     uint16_t allow;          /* bit per tdm_method_t: Allow and CORS methods; 0: none */
     uint16_t is_stream;      /* text/event-stream: no-cache, flush each record */
     uint32_t processing_ms;  /* openai-processing-ms */
+    uint32_t is_coded;       /* with 415: the body's coding was at fault: accept-encoding */
     char request_id[TDM_REQUEST_ID_MAX];
 } tdm_reply_head_t;
 
@@ -98,8 +100,8 @@ typedef struct tdm_exchange {
     char query[256]; /* after '?', may be empty */
     char authorization[512];
     char content_type[TDM_HEADER_NAME_MAX];
+    char content_coding[TDM_CODING_MAX]; /* content-encoding, lines joined by commas */
     char request_id[TDM_REQUEST_ID_MAX]; /* x-request-id, may be empty */
-    char accept[512];                    /* may be empty; cut without is_truncated */
 
     tdm_reply_head_t head;  /* api writes before the HEAD word */
     struct tdm_pipe *reply; /* api writes records, door reads */

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* An exchange arrives, or its client leaves. */
+#include "appliance/api/media.h"
 #include "appliance/api/tile_private.h"
-
 #include "appliance/base/clock.h"
 
 #include <stdio.h>
-#include <strings.h>
 
 /* Bytes of bodies after which a poll takes no further arrival: reading
    and tokenising take about 30 ns a byte, and streams wait meanwhile. */
@@ -125,14 +124,12 @@ static void answer_get(tdm_api_tile_t *t, tdm_call_t *c, const tdm_route_match_t
     }
 }
 
-/* is_json says whether a Content-Type names JSON; none counts as JSON. */
-static int is_json(const char *type) {
-    static const char json[] = "application/json";
-    while (*type == ' ') type++;
-    if (!*type) return 1;
-    if (strncasecmp(type, json, sizeof json - 1) != 0) return 0;
-    char next = type[sizeof json - 1];
-    return next == 0 || next == ';' || next == ' ';
+/* refuse_coded: RFC 9110 section 15.5.16. */
+static void refuse_coded(tdm_api_tile_t *t, tdm_call_t *c) {
+    tdm_refusal_t r;
+    tdm_refuse_text(&r, TDM_REFUSE_unsupported_media_type, "", TDM_MEDIA_CODED);
+    tdm_call_refuse(t, c, &r);
+    c->exchange->head.is_coded = 1;
 }
 
 static void route(tdm_api_tile_t *t, tdm_call_t *c) {
@@ -172,8 +169,10 @@ static void route(tdm_api_tile_t *t, tdm_call_t *c) {
         answer_get(t, c, &m);
         return;
     }
-    if (!is_json(x->content_type))
+    if (!tdm_media_is_json(x->content_type))
         refuse(t, c, TDM_REFUSE_unsupported_media_type);
+    else if (!tdm_media_is_plain(x->content_coding))
+        refuse_coded(t, c);
     else if (x->body_sz > t->config.body_max)
         refuse(t, c, TDM_REFUSE_body_too_large);
     else

@@ -3,6 +3,7 @@
 
 #include "appliance/abi/exchange.h"
 #include "appliance/abi/reasons.h"
+#include "appliance/api/media.h"
 #include "appliance/base/clock.h"
 
 #include <jansson.h>
@@ -275,13 +276,17 @@ static int post(tdm_console_t *c, const tdm_http1_ask_t *ask, tdm_http1_page_t *
     tdm_actor_t actor;
     tdm_console_actor(c, ask, &actor);
     const char *no = why_not(c, ask, &actor, a->role, a->is_open);
-    int is_json = strncasecmp(ask->content_type, "application/json", 16) == 0;
-    if (no)
+    int has_body = ask->body_sz > 0, has_type = ask->content_type[0] != '\0';
+    if (no) {
         deny(c, &actor, a->path, page, no);
-    else if (ask->body_sz && !is_json)
+    } else if (has_body && (!has_type || !tdm_media_is_json(ask->content_type))) {
         refuse(c, page, 415, "unsupported_media_type", "the body must be application/json");
-    else
+    } else if (has_body && !tdm_media_is_plain(ask->content_coding)) {
+        refuse(c, page, 415, "unsupported_media_type", TDM_MEDIA_CODED);
+        page->is_coded = 1;
+    } else {
         act(c, ask, &actor, a, page);
+    }
     return 1;
 }
 

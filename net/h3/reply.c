@@ -79,6 +79,7 @@ static void build(fields_t *f, const tdm_h3_t *h, const tdm_reply_head_t *head) 
     if (head->content_sz >= 0) add_number(f, "content-length", (uint64_t)head->content_sz);
     if (head->request_id[0] != '\0') add(f, "x-request-id", head->request_id);
     if (head->status == 401) add(f, "www-authenticate", "Bearer");
+    if (head->is_coded) add(f, "accept-encoding", "identity");
     if (head->is_stream) {
         add(f, "cache-control", "no-cache");
         add(f, "x-accel-buffering", "no");

@@ -76,6 +76,13 @@ static void copy_once(stream_t *st, char *dst, uint64_t dst_sz, nghttp3_vec v) {
     copy(st, dst, dst_sz, v.base, v.len);
 }
 
+/* copy_more keeps all lines of a field that is a list. */
+static void copy_more(stream_t *st, char *dst, uint64_t dst_sz, nghttp3_vec v) {
+    uint64_t sz = strlen(dst);
+    if (sz > 0 && sz + 1u < dst_sz) dst[sz++] = ',';
+    copy(st, dst + sz, dst_sz - sz, v.base, v.len);
+}
+
 static void copy_path(stream_t *st, nghttp3_vec v) {
     tdm_exchange_t *x = st->x;
     const uint8_t *q = memchr(v.base, '?', v.len);
@@ -119,6 +126,9 @@ static int on_field(nghttp3_conn *nc, int64_t id, int32_t token, nghttp3_rcbuf *
         break;
     case NGHTTP3_QPACK_TOKEN_CONTENT_TYPE:
         copy_once(st, x->content_type, sizeof x->content_type, value);
+        break;
+    case NGHTTP3_QPACK_TOKEN_CONTENT_ENCODING:
+        copy_more(st, x->content_coding, sizeof x->content_coding, value);
         break;
     default:
         if (is_text(name, "x-request-id")) {

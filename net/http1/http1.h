@@ -66,10 +66,11 @@ typedef struct tdm_http1_ask {
     const char *authorization;
     const char *host;
     const char *origin;
-    const char *fetch_site;   /* Sec-Fetch-Site */
-    const char *csrf;         /* X-Csrf-Token */
-    const char *content_type; /* of the body */
-    const char *body;         /* [body_sz], not NUL-terminated */
+    const char *fetch_site;     /* Sec-Fetch-Site */
+    const char *csrf;           /* X-Csrf-Token */
+    const char *content_type;   /* of the body */
+    const char *content_coding; /* of the body, content-encoding: lines joined by commas */
+    const char *body;           /* [body_sz], not NUL-terminated */
     uint64_t body_sz;
 } tdm_http1_ask_t;
 
@@ -84,8 +85,9 @@ typedef struct tdm_http1_page {
     uint16_t status;
     uint16_t content_type; /* tdm_content_type_t */
     uint32_t is_gzip;
-    uint32_t more_ms; /* period of more */
-    const char *data; /* copied before the next call */
+    uint32_t is_coded; /* refused for the body's coding: Accept-Encoding says identity */
+    uint32_t more_ms;  /* period of more */
+    const char *data;  /* copied before the next call */
     uint64_t sz;
     const char *policy;      /* Content-Security-Policy, with the other headers of a page for
                                 people; NULL: none */

@@ -169,11 +169,12 @@ typedef struct request {
     uint16_t method;
     uint16_t refuse;      /* TDM_REFUSE_* the door answers itself, or 0 */
     uint8_t has_head;     /* header fields were looked at */
-    uint8_t is_truncated; /* path or query did not fit */
+    uint8_t is_truncated; /* path, query or coding did not fit */
     uint8_t is_trusted;   /* of this machine, and asks by its name */
     uint8_t is_misnamed;  /* of this machine, and asks by another's name */
     char path[sizeof((tdm_exchange_t *)0)->path];
     char query[sizeof((tdm_exchange_t *)0)->query];
+    char coding[sizeof((tdm_exchange_t *)0)->content_coding];
 } request_t;
 
 /* --- peers.c: library thread only ------------------------------------ */

@@ -157,6 +157,7 @@ enum MHD_Result tdm_http1_reply(request_t *r, connection_t *conn) {
     if (head->request_id[0]) add(response, "x-request-id", head->request_id);
     if (head->processing_ms) add_u64(response, "openai-processing-ms", head->processing_ms);
     if (head->status == 401) add(response, "WWW-Authenticate", "Bearer");
+    if (head->is_coded) add(response, "Accept-Encoding", "identity");
     if (head->is_stream) {
         add(response, "Cache-Control", "no-cache");
         add(response, "X-Accel-Buffering", "no");
@@ -237,6 +238,7 @@ static tdm_http1_ask_t ask_of(const request_t *r, connection_t *conn) {
         .fetch_site = header(conn, "sec-fetch-site"),
         .csrf = header(conn, "x-csrf-token"),
         .content_type = header(conn, "content-type"),
+        .content_coding = r->coding,
         .body = (const char *)r->body,
         .body_sz = r->body_sz,
     };
@@ -277,6 +279,7 @@ int tdm_http1_local(request_t *r, connection_t *conn, enum MHD_Result *result) {
     if (!response && page.more) *result = tdm_http1_refuse(r, conn, TDM_REFUSE_exchange_limit);
     if (!response) return 1;
     add_common(response, page.content_type);
+    if (page.is_coded) add(response, "Accept-Encoding", "identity");
     if (page.is_gzip) add(response, "Content-Encoding", "gzip");
     if (page.policy) add_policy(response, page.policy);
     if (page.location) add(response, "Location", page.location);

@@ -55,11 +55,29 @@ static uint16_t method_of(const char *method) {
     return TDM_METHOD_OTHER;
 }
 
-static enum MHD_Result add_field_sz(void *cls, enum MHD_ValueKind kind, const char *key,
-                                    const char *value) {
-    uint64_t *sz = cls;
+/* fields_t is what all fields of a head say together. */
+typedef struct fields {
+    request_t *request;
+    uint64_t sz;
+    size_t coding_sz;
+} fields_t;
+
+/* add_coding keeps all lines of Content-Encoding, which is a list. */
+static void add_coding(fields_t *f, const char *value) {
+    char *out = f->request->coding;
+    size_t cap = sizeof f->request->coding, at = f->coding_sz;
+    if (at > 0 && at + 1 < cap) out[at++] = ',';
+    f->request->is_truncated |= !put(out + at, cap - at, value, strlen(value));
+    f->coding_sz = at + strlen(out + at);
+}
+
+static enum MHD_Result add_field(void *cls, enum MHD_ValueKind kind, const char *key,
+                                 const char *value) {
+    fields_t *f = cls;
     (void)kind;
-    *sz += strlen(key) + (value ? strlen(value) : 0) + 4; /* ": " and CR LF */
+    if (!value) value = "";
+    f->sz += strlen(key) + strlen(value) + 4; /* ": " and CR LF */
+    if (strcasecmp(key, "content-encoding") == 0) add_coding(f, value);
     return MHD_YES;
 }
 
@@ -78,11 +96,11 @@ static void judge(request_t *r, connection_t *conn) {
    refusal must go out before the body. */
 static int look_at_head(request_t *r, connection_t *conn, const char *method) {
     const tdm_http1_config_t *config = &r->door->config;
-    uint64_t header_sz = 0;
+    fields_t f = {.request = r};
     r->method = method_of(method);
     judge(r, conn);
-    (void)MHD_get_connection_values(conn, MHD_HEADER_KIND, add_field_sz, &header_sz);
-    if (header_sz > config->header_max) {
+    (void)MHD_get_connection_values(conn, MHD_HEADER_KIND, add_field, &f);
+    if (f.sz > config->header_max) {
         r->refuse = TDM_REFUSE_header_too_large;
         return 1;
     }
@@ -128,6 +146,7 @@ static void fill(request_t *r, connection_t *conn, tdm_exchange_t *x) {
     x->body_sz = r->body_sz;
     memcpy(x->path, r->path, sizeof x->path);
     memcpy(x->query, r->query, sizeof x->query);
+    memcpy(x->content_coding, r->coding, sizeof x->content_coding);
     const struct {
         const char *name;
         char *out;

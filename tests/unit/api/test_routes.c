@@ -133,6 +133,52 @@ static void media_types_other_than_json_are_refused(void **state) {
     rig_stop(&r);
 }
 
+/* A coded body would only be said to be no JSON, about bytes that its sender
+   never wrote.  Which of the two was at fault is told by accept-encoding. */
+static void coded_bodies_are_refused_as_such(void **state) {
+    (void)state;
+    static const struct {
+        const char *coding, *type;
+        uint16_t status, is_coded;
+    } c[] = {{"", "application/json", 200, 0},
+             {"identity", "application/json", 200, 0},
+             {"Identity , identity", "application/json", 200, 0},
+             {" , ,", "application/json", 200, 0},
+             {"gzip", "application/json", 415, 1},
+             {"GZIP", "", 415, 1},
+             {"identity,br", "application/json", 415, 1},
+             {"deflate, gzip", "application/json", 415, 1},
+             {"aes128gcm", "application/json", 415, 1},
+             {"identit", "application/json", 415, 1},
+             {"identity2", "application/json", 415, 1},
+             {"gzip", "text/plain", 415, 0}};
+    static const char *const path[] = {COMP, CHAT, "/tokenize", "/detokenize"};
+    static const char *const body[] = {"{\"prompt\":\"a\"}",
+                                       "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}",
+                                       "{\"prompt\":\"a\"}", "{\"tokens\":[97]}"};
+    rig_t r;
+    rig_default(&r);
+    rig_start(&r);
+    for (uint32_t i = 0; i < TDM_COUNT_OF(c) * TDM_COUNT_OF(path); i++) {
+        uint32_t at = i / TDM_COUNT_OF(path), which = i % TDM_COUNT_OF(path);
+        rig_exchange_t *e = rig_exchange_fresh(&r, i % RIG_DOOR_CNT);
+        strcpy(e->x.path, path[which]);
+        strcpy(e->x.content_type, c[at].type);
+        strcpy(e->x.content_coding, c[at].coding);
+        rig_body(e, body[which], strlen(body[which]));
+        rig_push(&r, e);
+        rig_settle(&r);
+        const tdm_request_t *q = rig_submit(&r);
+        if (q) rig_serve(&r, q, "x", TDM_FINISH_STOP);
+        assert_int_equal(e->x.head.status, c[at].status);
+        assert_int_equal(e->x.head.is_coded, c[at].is_coded);
+        if (c[at].status == 200) continue;
+        assert_string_equal(rig_error_code(e), tdm_reason_name(TDM_REFUSE_unsupported_media_type));
+        assert_int_equal(strstr(e->text, "Content-Encoding") != NULL, c[at].is_coded);
+    }
+    rig_stop(&r);
+}
+
 static void what_the_door_refused_is_said_as_it_is(void **state) {
     (void)state;
     rig_t r;
@@ -241,6 +287,7 @@ int main(void) {
         cmocka_unit_test(get_routes_answer),
         cmocka_unit_test(wrong_paths_and_methods_are_told_so),
         cmocka_unit_test(media_types_other_than_json_are_refused),
+        cmocka_unit_test(coded_bodies_are_refused_as_such),
         cmocka_unit_test(what_the_door_refused_is_said_as_it_is),
         cmocka_unit_test(pages_of_the_door_are_none_of_ours),
         cmocka_unit_test(keys_open_what_needs_them),

@@ -95,6 +95,7 @@ static tdm_http1_ask_t good(const char *path, const char *body) {
                              .fetch_site = "same-origin",
                              .csrf = console.csrf,
                              .content_type = "application/json",
+                             .content_coding = "",
                              .body = body,
                              .body_sz = strlen(body)};
 }
@@ -211,8 +212,20 @@ static void a_session_is_json_whatever_the_key_is_called(void **state) {
 static void a_body_must_be_json(void **state) {
     (void)state;
     tdm_http1_ask_t ask = good("/api/v1/drain", "{}");
-    ask.content_type = "text/plain";
-    assert_int_equal(answer(&ask), 415);
+    static const char *const type[] = {"", "text/plain", "application/jsonp", "application/x"};
+    for (size_t i = 0; i < TDM_COUNT_OF(type); i++) {
+        ask.content_type = type[i];
+        assert_int_equal(answer(&ask), 415);
+        assert_int_equal(page.is_coded, 0);
+    }
+    static const char *const coding[] = {"gzip", "identity, br", "zstd"};
+    ask.content_type = "application/json; charset=utf-8";
+    for (size_t i = 0; i < TDM_COUNT_OF(coding); i++) {
+        ask.content_coding = coding[i];
+        assert_int_equal(answer(&ask), 415);
+        assert_true(says("unsupported_media_type") && says("Content-Encoding"));
+        assert_int_equal(page.is_coded, 1);
+    }
     static const char *const bad[] = {"[]",
                                       "{",
                                       "{\"why\": 3}",

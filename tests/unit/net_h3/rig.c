@@ -144,6 +144,7 @@ static void answer(rig_t *r, rig_slot_t *s) {
         s->is_end_sent = 1;
         return;
     }
+    x->head.is_coded = x->content_coding[0] != '\0';
     snprintf(text, sizeof text, "{\"path\":\"%s\",\"body\":%llu}", x->path,
              (unsigned long long)x->body_sz);
     if (x->refuse != 0) {

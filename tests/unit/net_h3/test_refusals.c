@@ -120,6 +120,32 @@ static void second_key_is_400(void **state) {
     assert_int_equal(refuse, TDM_REFUSE_bad_request);
 }
 
+/* A list may come in several lines; the api tile judges what it says. */
+static void every_line_of_a_coding_is_kept(void **state) {
+    (void)state;
+    rig_t r;
+    rig_reply_t reply;
+    tdm_client_header_t two[] = {{"content-encoding", "identity"}, {"content-encoding", "gzip"}};
+    rig_begin(&r);
+    rig_send_with(&r, 0, "/", NULL, 0, &reply);
+    assert_true(rig_run(&r, &reply.is_ended, 500));
+    assert_string_equal(r.last.content_coding, "");
+    assert_null(strstr(reply.head, "accept-encoding"));
+    rig_send_with(&r, 0, "/", two, 2, &reply);
+    assert_true(rig_run(&r, &reply.is_ended, 500));
+    assert_string_equal(r.last.content_coding, "identity,gzip");
+    assert_non_null(strstr(reply.head, "accept-encoding: identity\n"));
+    rig_close(&r);
+    uint16_t refuse = 0;
+    char text[64];
+    memset(text, 'a', sizeof text);
+    text[sizeof text - 1u] = '\0';
+    two[0].value = text;
+    assert_int_equal(refused_by(two, 1, "/", &refuse), 200);
+    assert_int_equal(refused_by(two, 2, "/", &refuse), 431);
+    assert_int_equal(refuse, TDM_REFUSE_header_too_large);
+}
+
 static void announced_big_body_is_413_at_once(void **state) {
     (void)state;
     uint16_t refuse = 0;
@@ -167,6 +193,7 @@ int main(void) {
         cmocka_unit_test(endless_body_is_stopped),
         cmocka_unit_test(long_fields_are_431),
         cmocka_unit_test(second_key_is_400),
+        cmocka_unit_test(every_line_of_a_coding_is_kept),
         cmocka_unit_test(announced_big_body_is_413_at_once),
         cmocka_unit_test(malformed_fields_are_a_message_error),
         cmocka_unit_test(slow_request_is_408),

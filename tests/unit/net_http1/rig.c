@@ -111,6 +111,10 @@ static void begin(const rig_t *rig, call_t *c) {
         x->head.processing_ms = 7;
         head(c, 429, TDM_CONTENT_JSON, 2);
         answer_bytes(c, "{}", 2);
+    } else if (strcmp(x->path, "/coded") == 0) {
+        x->head.is_coded = 1;
+        head(c, 415, TDM_CONTENT_JSON, 2);
+        answer_bytes(c, "{}", 2);
     } else if (strcmp(x->path, "/allow") == 0) {
         x->head.allow = 1u << TDM_METHOD_GET | 1u << TDM_METHOD_POST | 1u << TDM_METHOD_OPTIONS;
         head(c, 204, TDM_CONTENT_NONE, 0);
@@ -122,12 +126,13 @@ static void begin(const rig_t *rig, call_t *c) {
     } else if (strcmp(x->path, "/headless") == 0) {
         end(c, TDM_EGRESS_ABORT);
     } else {
-        int sz = snprintf(c->text, sizeof c->text,
-                          "method %u\npath %s\nquery %s\nauthorization %s\ncontent-type %s\n"
-                          "request-id %s\ntrusted %u\ntruncated %u\nbody %llu\nordered %d\n",
-                          x->method, x->path, x->query, x->authorization, x->content_type,
-                          x->request_id, x->is_trusted_peer, x->is_truncated,
-                          (unsigned long long)x->body_sz, x->first_byte_ns <= x->arrival_ns);
+        int sz = snprintf(
+            c->text, sizeof c->text,
+            "method %u\npath %s\nquery %s\nauthorization %s\ncontent-type %s\n"
+            "content-coding [%s]\nrequest-id %s\ntrusted %u\ntruncated %u\nbody %llu\nordered %d\n",
+            x->method, x->path, x->query, x->authorization, x->content_type, x->content_coding,
+            x->request_id, x->is_trusted_peer, x->is_truncated, (unsigned long long)x->body_sz,
+            x->first_byte_ns <= x->arrival_ns);
         head(c, 200, TDM_CONTENT_TEXT, sz);
         answer_bytes(c, c->text, (uint64_t)sz);
     }

@@ -13,6 +13,7 @@
      /big?N           N bytes, content_sz known
      /never           nothing until the hang-up
      /limited         429 with retry_after_ms 1500
+     /coded           415 with is_coded
      /allow           204 with allow = GET, POST, OPTIONS
      /abort           one record, then END with ABORT
      /headless        END with ABORT and no HEAD

@@ -39,11 +39,15 @@ static int page(void *ctx, const tdm_http1_ask_t *ask, tdm_http1_page_t *page_) 
     struct ucred who = {0};
     socklen_t sz = sizeof who;
     int rc = ask->peer_fd < 0 ? -1 : getsockopt(ask->peer_fd, SOL_SOCKET, SO_PEERCRED, &who, &sz);
-    int n = snprintf(text, sizeof text, "%s pid %d uid %d trusted %d origin %s csrf %s body %.*s\n",
-                     rc == 0 ? "unix" : "tcp", (int)who.pid, (int)who.uid, ask->is_trusted,
-                     ask->origin, ask->csrf, (int)ask->body_sz, ask->body ? ask->body : "");
+    int n =
+        snprintf(text, sizeof text,
+                 "%s pid %d uid %d trusted %d origin %s csrf %s coding [%s] body "
+                 "%.*s\n",
+                 rc == 0 ? "unix" : "tcp", (int)who.pid, (int)who.uid, ask->is_trusted, ask->origin,
+                 ask->csrf, ask->content_coding, (int)ask->body_sz, ask->body ? ask->body : "");
     *page_ = (tdm_http1_page_t){.status = 200,
                                 .content_type = TDM_CONTENT_HTML,
+                                .is_coded = ask->content_coding[0] != '\0',
                                 .policy = "default-src 'none'",
                                 .data = text,
                                 .sz = (uint64_t)n};
@@ -107,11 +111,16 @@ static void a_page_hears_headers_and_body(void **state) {
     (void)state;
     const char *a = unix_ask("POST /who HTTP/1.1\r\nOrigin: http://o\r\nX-CSRF-Token: abc\r\n"
                              "Content-Length: 5\r\n" END "hello");
-    assert_non_null(strstr(a, "origin http://o csrf abc body hello"));
+    assert_non_null(strstr(a, "origin http://o csrf abc coding [] body hello"));
+    assert_null(strstr(a, "Accept-Encoding: identity"));
     assert_non_null(strstr(a, "Content-Security-Policy: default-src 'none'\r\n"));
     assert_non_null(strstr(a, "X-Frame-Options: DENY\r\n"));
     assert_non_null(strstr(a, "Content-Type: text/html; charset=utf-8\r\n"));
     assert_null(strstr(a, "Access-Control-Allow-Origin"));
+    a = unix_ask("POST /who HTTP/1.1\r\nContent-Encoding: gzip\r\nContent-Encoding: br\r\n"
+                 "Content-Length: 5\r\n" END "hello");
+    assert_non_null(strstr(a, "coding [gzip,br] body hello"));
+    assert_non_null(strstr(a, "\r\nAccept-Encoding: identity\r\n"));
 }
 
 /* The API itself is there as well, as over TCP. */

@@ -71,6 +71,27 @@ static void a_long_field_is_cut_and_says_so(void **state) {
     has(client_ask(rig, request), "truncated 1\n");
 }
 
+/* A list may come in several lines; the api tile judges what it says. */
+static void every_line_of_a_coding_is_kept(void **state) {
+    (void)state;
+    char request[512], text[64];
+    hasnt(client_ask(rig, "GET /info HTTP/1.1\r\n" END), "Accept-Encoding");
+    has(client_ask(rig, "GET /info HTTP/1.1\r\n" END), "content-coding []\n");
+    has(client_ask(rig, "POST /info HTTP/1.1\r\nContent-Encoding: identity\r\n"
+                        "content-encoding: gzip\r\nContent-Length: 1\r\n" END "a"),
+        "content-coding [identity,gzip]\n");
+    has(client_ask(rig, "POST /coded HTTP/1.1\r\nContent-Length: 1\r\n" END "a"),
+        "Accept-Encoding: identity\r\n");
+    memset(text, 'a', sizeof text);
+    text[sizeof text - 1] = '\0';
+    for (int more = 0; more < 2; more++) {
+        (void)snprintf(request, sizeof request,
+                       "GET /info HTTP/1.1\r\nContent-Encoding: %s\r\n%s" END, text,
+                       more ? "Content-Encoding: b\r\n" : "");
+        has(client_ask(rig, request), more ? "truncated 1\n" : "truncated 0\n");
+    }
+}
+
 static void a_dripped_request_is_waited_for(void **state) {
     (void)state;
     const char request[] = "POST /echo HTTP/1.1\r\nContent-Length: 10\r\n" END "0123456789";
@@ -473,6 +494,7 @@ int main(void) {
         CASE(a_body_comes_back),
         CASE(the_exchange_holds_what_was_sent),
         CASE(a_long_field_is_cut_and_says_so),
+        CASE(every_line_of_a_coding_is_kept),
         CASE(a_dripped_request_is_waited_for),
         CASE(pipelined_requests_are_answered_in_order),
         CASE(keep_alive_serves_many),
