@@ -147,6 +147,7 @@ tdm_status_t tdm_http1_open(const tdm_http1_config_t *config, const tdm_http1_wi
     d->config = *config;
     d->wires = *wires;
     d->listen_fd = d->unix_fd = -1;
+    d->unix_ns = TDM_TIME_NEVER;
     (void)pthread_mutex_init(&d->lock, NULL);
     d->watch_fd = epoll_create1(EPOLL_CLOEXEC);
     char name[sizeof d->name] = "";

@@ -96,7 +96,12 @@ typedef struct link {
 /* Connections over the Unix socket, beside conn_max. */
 #define UNIX_MAX  16u
 #define UNIX_MARK UINT64_MAX /* of its listening socket among the watched */
-#define FEED_MAX  TDM_HTTP1_FEED_CNT_MAX
+
+/* How long peers wait where the process has no descriptor left: short for
+   a person, and twenty looks a second cost nothing. */
+#define PUT_OFF_NS (50 * TDM_NS_PER_MS)
+
+#define FEED_MAX TDM_HTTP1_FEED_CNT_MAX
 
 /* links: the places there are for connections. */
 #define LINK_MAX(config) ((config)->conn_max + LINK_SPARE + UNIX_MAX)
@@ -145,6 +150,7 @@ struct tdm_http1 {
     char hosts[512]; /* config.hosts, as "a,b" */
     /* --- the poller's alone --- */
     int64_t scan_ns; /* next look for requests that are overdue */
+    int64_t unix_ns; /* next look at the Unix socket's peers, NEVER: none was put off */
     /* --- the library thread's alone --- */
     peer_t *peer; /* [config.conn_max + LINK_SPARE] */
     uint32_t conn_cnt;
@@ -219,9 +225,11 @@ int tdm_http1_is_named(const tdm_http1_t *d, const char *host, const char *origi
 /* --- unix.c: the poller's thread ----------------------------------------- */
 
 /* tdm_http1_unix_accept gives waiting peers of the Unix socket to the
-   library; those over the bound are closed and counted.  _close also takes
-   the socket's file away. */
-void tdm_http1_unix_accept(tdm_http1_t *d);
+   library; those over the bound are closed and counted.  Without descriptor
+   or memory they are put off: the socket is not watched until unix_ns, and
+   _retry watches it again.  _close also takes the socket's file away. */
+void tdm_http1_unix_accept(tdm_http1_t *d, int64_t now_ns);
+void tdm_http1_unix_retry(tdm_http1_t *d, int64_t now_ns);
 void tdm_http1_unix_close(tdm_http1_t *d);
 
 /* --- feed.c -------------------------------------------------------------- */

@@ -45,7 +45,7 @@ static void on_leaver_locked(tdm_http1_t *d, link_t *l) {
     tdm_http1_slot_resume_locked(s);
 }
 
-static uint32_t take_leavers(tdm_http1_t *d) {
+static uint32_t take_leavers(tdm_http1_t *d, int64_t now_ns) {
     struct epoll_event ev[EVENT_BATCH];
     int n = epoll_wait(d->watch_fd, ev, EVENT_BATCH, 0);
     if (n <= 0) return 0;
@@ -58,7 +58,7 @@ static uint32_t take_leavers(tdm_http1_t *d) {
     }
     (void)pthread_mutex_unlock(&d->lock);
     for (int i = 0; i < n; i++)
-        if (ev[i].data.u64 == UNIX_MARK) tdm_http1_unix_accept(d);
+        if (ev[i].data.u64 == UNIX_MARK) tdm_http1_unix_accept(d, now_ns);
     return (uint32_t)n;
 }
 
@@ -97,7 +97,8 @@ uint32_t tdm_http1_poll(tdm_http1_t *d, int64_t now_ns) {
     tdm_gauge_set(d->wires.poll_block, TDM_METRIC_exchanges_open, TDM_LABEL_DOOR_http1, used);
     tdm_gauge_set(d->wires.poll_block, TDM_METRIC_exchange_slots, TDM_LABEL_DOOR_http1,
                   d->config.slot_cnt);
-    uint32_t work = take_leavers(d);
+    tdm_http1_unix_retry(d, now_ns);
+    uint32_t work = take_leavers(d, now_ns);
     (void)pthread_mutex_lock(&d->lock);
     tdm_http1_feed_resume_locked(d, now_ns);
     (void)pthread_mutex_unlock(&d->lock);
@@ -110,7 +111,8 @@ int64_t tdm_http1_next_ns(tdm_http1_t *d, int64_t now_ns) {
     int64_t feed_ns = tdm_http1_feed_next_locked(d);
     (void)pthread_mutex_unlock(&d->lock);
     if (owed) return now_ns + TDM_NS_PER_MS;
-    return TDM_MIN(feed_ns, links ? d->scan_ns : TDM_TIME_NEVER);
+    int64_t unix_ns = d->unix_fd >= 0 ? d->unix_ns : TDM_TIME_NEVER;
+    return TDM_MIN(TDM_MIN(feed_ns, unix_ns), links ? d->scan_ns : TDM_TIME_NEVER);
 }
 
 int tdm_http1_fd(const tdm_http1_t *d) {

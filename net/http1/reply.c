@@ -5,6 +5,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #define BLOCK_SZ (32u * 1024u) /* the library's buffer for a body of known size */
 
@@ -192,6 +193,19 @@ enum MHD_Result tdm_http1_refuse(request_t *r, connection_t *conn, tdm_reason_t 
     return send_response(r, conn, response, status);
 }
 
+/* put_off: a peer waits for whom there is no descriptor.  The library looks
+   at it no more until one of its connections ends, but where it has none it
+   looks again at once, and for ever ("... at FIRST connection ..."): as there
+   is nobody else to serve, its thread is held here. */
+static int put_off(tdm_http1_t *d, const char *format) {
+    static const char known[] = "Hit process or system resource limit at ";
+    if (strncmp(format, known, sizeof known - 1) != 0) return 0;
+    tdm_count(d->wires.block, TDM_METRIC_http_connections_put_off_total, 0, 1);
+    const struct timespec pause = {.tv_nsec = PUT_OFF_NS};
+    if (format[sizeof known - 1] == 'F') (void)nanosleep(&pause, NULL);
+    return 1;
+}
+
 /* The library's parser answers what is no HTTP by itself and says so in a
    message alone, "... (HTTP response code is %u ...)" with the code first
    among its values (libmicrohttpd 0.9.75, connection.c): counted here, and
@@ -200,6 +214,7 @@ enum MHD_Result tdm_http1_refuse(request_t *r, connection_t *conn, tdm_reason_t 
 void tdm_http1_log(void *cls, const char *format, va_list args) {
     static const char known[] = "HTTP response code is %u";
     tdm_http1_t *d = cls;
+    if (put_off(d, format)) return;
     const char *mark = strstr(format, known), *value = strchr(format, '%');
     if (!mark || value != mark + sizeof known - 3u) return;
     unsigned status = va_arg(args, unsigned);

@@ -63,12 +63,34 @@ tdm_status_t tdm_http1_unix_open(tdm_http1_t *d, const char *path, tdm_error_t *
     return TDM_OK;
 }
 
+static void listen_for(tdm_http1_t *d, uint32_t events) {
+    struct epoll_event ev = {.events = events, .data.u64 = UNIX_MARK};
+    (void)epoll_ctl(d->watch_fd, EPOLL_CTL_MOD, d->unix_fd, &ev);
+}
+
+/* put_off: a peer that cannot be taken stays readable, and who watches it
+   would never sleep. */
+static void put_off(tdm_http1_t *d, int64_t now_ns) {
+    listen_for(d, 0);
+    d->unix_ns = now_ns + PUT_OFF_NS;
+    tdm_count(d->wires.poll_block, TDM_METRIC_http_connections_put_off_total, 0, 1);
+}
+
+void tdm_http1_unix_retry(tdm_http1_t *d, int64_t now_ns) {
+    if (d->unix_fd < 0 || now_ns < d->unix_ns) return;
+    d->unix_ns = TDM_TIME_NEVER;
+    listen_for(d, EPOLLIN);
+}
+
 /* The library calls back tdm_http1_accept on this thread, which lets a
    Unix peer pass without touching what the library thread owns. */
-void tdm_http1_unix_accept(tdm_http1_t *d) {
+void tdm_http1_unix_accept(tdm_http1_t *d, int64_t now_ns) {
     for (uint32_t i = 0; i < UNIX_MAX; i++) {
         int fd = accept4(d->unix_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-        if (fd < 0) return;
+        if (fd < 0) {
+            if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) put_off(d, now_ns);
+            return;
+        }
         if (tdm_load_relaxed(&d->unix_cnt) >= UNIX_MAX) {
             tdm_count(d->wires.poll_block, TDM_METRIC_connections_refused_total,
                       TDM_LABEL_DOOR_http1, 1);

@@ -6,13 +6,17 @@
 
 #include "appliance/base/atomic.h"
 
+#include <arpa/inet.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 static rig_t *rig;
@@ -154,6 +158,61 @@ static void connections_over_it_are_bounded(void **state) {
     assert_non_null(strstr(a, "unix pid"));
 }
 
+/* --- a process without a descriptor left --------------------------------- */
+
+static int64_t cpu_ns(void) {
+    struct timespec ts;
+    assert_int_equal(clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &ts), 0);
+    return ts.tv_sec * INT64_C(1000000000) + ts.tv_nsec;
+}
+
+static uint64_t put_off(void) {
+    return rig_counter(rig, TDM_METRIC_http_connections_put_off_total, 0);
+}
+
+/* wait_put_off connects fd, for which the door has no descriptor, looks on for
+   a while, and lets it have one. */
+static void wait_put_off(int fd, const struct sockaddr *addr, socklen_t addr_sz) {
+    struct rlimit was, none;
+    uint64_t before = put_off();
+    int least = dup(fd);
+    assert_true(least > fd);
+    (void)close(least);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &was), 0);
+    none = (struct rlimit){(rlim_t)least, was.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    assert_int_equal(connect(fd, addr, addr_sz), 0);
+    for (int i = 0; i < 200 && put_off() == before; i++) sleep_us(10000);
+    int64_t spent_ns = cpu_ns();
+    uint64_t first = put_off();
+    sleep_us(500000);
+    spent_ns = cpu_ns() - spent_ns;
+    uint64_t more = put_off() - first;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &was), 0);
+    assert_true(first > before);
+    assert_in_range(more, 0, 20);
+    /* The rig's own threads look ten thousand times a second. */
+    assert_in_range(spent_ns, 0, INT64_C(250000000));
+    client_send(fd, "GET /info HTTP/1.1\r\n" END);
+    assert_non_null(strstr(client_read(fd, NULL, NULL), "HTTP/1.1 200 OK"));
+    (void)close(fd);
+}
+
+static void without_a_descriptor_a_peer_waits_and_nobody_spins(void **state) {
+    (void)state;
+    struct sockaddr_un un = {.sun_family = AF_UNIX};
+    (void)snprintf(un.sun_path, sizeof un.sun_path, "%s", path);
+    struct sockaddr_in in = {.sin_family = AF_INET,
+                             .sin_port = htons(tdm_http1_port(rig_door(rig))),
+                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    for (int i = 0; i < 2; i++) {
+        int a = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        wait_put_off(a, (const void *)&un, sizeof un);
+        int b = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        wait_put_off(b, (const void *)&in, sizeof in);
+    }
+}
+
 static void a_name_is_taken_over_from_the_dead_only(void **state) {
     (void)state;
     tdm_error_t err = {0};
@@ -290,6 +349,7 @@ int main(void) {
         T(a_page_hears_headers_and_body),
         T(the_api_answers_over_it),
         T(connections_over_it_are_bounded),
+        T(without_a_descriptor_a_peer_waits_and_nobody_spins),
         T(a_name_is_taken_over_from_the_dead_only),
         T(what_is_no_socket_stays),
         T(a_feed_goes_on),
