@@ -101,7 +101,8 @@ typedef struct tdm_api_config {
     uint32_t event_batch;      /* events taken per poll */
     uint32_t retry_after_ms;   /* of a 429 or 503 without a better hint */
     int64_t stall_max_ns;      /* no progress for this long with work pending: not ready */
-    int64_t wall_offset_ns;    /* civil time minus monotonic time, for `created` */
+    int64_t wall_offset_ns;    /* civil time minus monotonic time, for `created` of answers */
+    int64_t loaded_s;          /* civil time that the models were loaded: `created` of theirs */
     uint64_t seed;             /* of request ids and of sampling seeds nobody chose */
     const char *version;       /* GET /version */
     const char *chat_template; /* "auto", or a name of tokenizer/chat.h's closed set */
@@ -118,8 +119,8 @@ typedef struct tdm_api_config {
 } tdm_api_config_t;
 
 /* tdm_api_config_default fills every number with its default; the caller
-   sets api_idx, model_name, version, chat_template, wall_offset_ns and
-   seed. */
+   sets api_idx, model_name, version, chat_template, wall_offset_ns,
+   loaded_s and seed. */
 void tdm_api_config_default(tdm_api_config_t *config);
 
 /* --- wiring ----------------------------------------------------------- */

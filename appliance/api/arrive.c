@@ -37,14 +37,10 @@ static void refuse_method(tdm_api_tile_t *t, tdm_call_t *c, uint16_t allow) {
 
 /* --- small documents -------------------------------------------------- */
 
-static int64_t wall_s(const tdm_api_tile_t *t) {
-    return (t->now_ns + t->config.wall_offset_ns) / TDM_NS_PER_S;
-}
-
 static void answer_models(tdm_api_tile_t *t, tdm_call_t *c) {
     tdm_writer_t w;
     tdm_writer_init(&w, t->scratch, sizeof t->scratch);
-    tdm_frame_models(&w, t->config.model_name, t->config.model_name_cnt, wall_s(t),
+    tdm_frame_models(&w, t->config.model_name, t->config.model_name_cnt, t->config.loaded_s,
                      t->config.context_max);
     tdm_call_body(t, c, 200, &w);
 }
@@ -56,7 +52,7 @@ static void answer_model(tdm_api_tile_t *t, tdm_call_t *c, const char *tail) {
         if (strcmp(t->config.model_name[i], name) != 0) continue;
         tdm_writer_t w;
         tdm_writer_init(&w, t->scratch, sizeof t->scratch);
-        tdm_frame_model(&w, t->config.model_name[i], wall_s(t), t->config.context_max);
+        tdm_frame_model(&w, t->config.model_name[i], t->config.loaded_s, t->config.context_max);
         tdm_call_body(t, c, 200, &w);
         return;
     }

@@ -24,6 +24,7 @@ static tdm_status_t open_model(tdm_house_t *h, tdm_error_t *err) {
     tdm_status_t st = tdm_model_open(h->config->model_path, &options, &h->model, err);
     if (st == TDM_OK) st = tdm_tokenizer_open(h->model, &h->tokenizer, err);
     if (st != TDM_OK) return st;
+    h->loaded_s = tdm_clock_wall_s();
     const char *name = h->config->model_name;
     (void)snprintf(h->model_name, sizeof h->model_name, "%s",
                    name[0] ? name : tdm_model_name(h->model));

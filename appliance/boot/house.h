@@ -38,6 +38,7 @@ typedef struct tdm_house {
     tdm_sizing_t sizing;
     const char *version;
     int64_t start_ns;
+    int64_t loaded_s; /* civil time that the model was read */
 
     tdm_model_t *model; /* shape and tokenizer only */
     tdm_tokenizer_t *tokenizer;

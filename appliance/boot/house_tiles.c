@@ -35,7 +35,8 @@ static void api_config(tdm_house_t *h, uint32_t k, tdm_api_config_t *a, tdm_api_
     a->slo_from = c->api_slo_fields;
     a->may_hold = (uint32_t)c->api_warm_start;
     a->end_cnt = tdm_model_eos(h->model, &a->end_id);
-    a->wall_offset_ns = tdm_clock_wall_s() * TDM_NS_PER_S - h->start_ns;
+    a->wall_offset_ns = tdm_clock_wall_s() * TDM_NS_PER_S - tdm_clock_now_ns();
+    a->loaded_s = h->loaded_s;
     (void)!getrandom(&a->seed, sizeof a->seed, 0);
     *w = (tdm_api_wires_t){
         .arrivals = &h->wires.arrivals[k],

@@ -45,6 +45,7 @@ void rig_default(rig_t *r) {
     r->config.version = "0.1.0";
     r->config.chat_template = "none";
     r->config.wall_offset_ns = 1700000000 * TDM_NS_PER_S;
+    r->config.loaded_s = 1600000000;
     r->config.seed = 7;
     r->now_ns = 5 * TDM_NS_PER_S;
     r->event_depth = 1024;

@@ -15,18 +15,18 @@ static void get_routes_answer(void **state) {
         {"/ready", 200, "{\"status\":\"ready\"}"},
         {"/version", 200, "{\"version\":\"0.1.0\"}"},
         {"/v1/models/tiny", 200,
-         "{\"id\":\"tiny\",\"object\":\"model\",\"created\":1700000005,\"owned_by\":\"tandem\","
+         "{\"id\":\"tiny\",\"object\":\"model\",\"created\":1600000000,\"owned_by\":\"tandem\","
          "\"max_model_len\":512}"},
         {"/v1/models/org/tiny-alias", 200,
-         "{\"id\":\"org/tiny-alias\",\"object\":\"model\",\"created\":1700000005,"
+         "{\"id\":\"org/tiny-alias\",\"object\":\"model\",\"created\":1600000000,"
          "\"owned_by\":\"tandem\",\"max_model_len\":512}"},
         {"/v1/models/org%2Ftiny-alias", 200,
-         "{\"id\":\"org/tiny-alias\",\"object\":\"model\",\"created\":1700000005,"
+         "{\"id\":\"org/tiny-alias\",\"object\":\"model\",\"created\":1600000000,"
          "\"owned_by\":\"tandem\",\"max_model_len\":512}"},
         {"/v1/models", 200,
          "{\"object\":\"list\",\"data\":[{\"id\":\"tiny\",\"object\":\"model\",\"created\":"
-         "1700000005,\"owned_by\":\"tandem\",\"max_model_len\":512},{\"id\":\"org/tiny-alias\","
-         "\"object\":\"model\",\"created\":1700000005,\"owned_by\":\"tandem\","
+         "1600000000,\"owned_by\":\"tandem\",\"max_model_len\":512},{\"id\":\"org/tiny-alias\","
+         "\"object\":\"model\",\"created\":1600000000,\"owned_by\":\"tandem\","
          "\"max_model_len\":512}]}"},
     };
     rig_t r;
@@ -39,6 +39,9 @@ static void get_routes_answer(void **state) {
         assert_int_equal(e->x.head.content_sz, e->text_sz);
         assert_string_equal(e->x.head.request_id, "rq");
         assert_int_equal(e->end_cnt, 1);
+        /* the same an hour later */
+        r.now_ns += 3600 * TDM_NS_PER_S;
+        assert_string_equal(rig_get(&r, c[i].path)->text, c[i].text);
         /* HEAD: the same head and no byte */
         int64_t content_sz = e->x.head.content_sz;
         e = rig_exchange_fresh(&r, 0);
