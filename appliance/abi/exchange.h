@@ -78,6 +78,10 @@ typedef enum tdm_content_type {
     "x-request-id, retry-after, retry-after-ms, x-should-retry, openai-processing-ms"
 #define TDM_CORS_AGE_S "86400"
 
+/* The server field of every door: the product, without a version (RFC 9110
+   section 10.2.4 advises against fine-grained detail; GET /version has it). */
+#define TDM_SERVER "tandem"
+
 struct tdm_pipe;
 
 typedef struct tdm_exchange {

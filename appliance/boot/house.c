@@ -266,7 +266,6 @@ tdm_status_t tdm_house_open(tdm_house_t *h, const tdm_config_t *config, tdm_chan
     tdm_change_init(&h->console.change, read, read_ctx, config, tdm_clock_wall_s());
     h->config = config;
     h->version = version;
-    (void)snprintf(h->server, sizeof h->server, "tandem/%s", version);
     h->start_ns = tdm_clock_now_ns();
     h->channel.exec_bell.fd = h->channel.sched_bell.fd = h->flight.fd = -1;
     tdm_status_t st = open_model(h, err);

@@ -45,8 +45,7 @@ typedef struct tdm_house {
     tdm_encode_scratch_t *scratch[TDM_API_TILE_MAX];
     tdm_auth_t auth;
     char model_name[96];
-    char server[64]; /* value of the server header */
-    char build[24];  /* sum of the programs that serve */
+    char build[24]; /* sum of the programs that serve */
     char cert_file[512];
     char key_file[512];
 

@@ -216,8 +216,7 @@ static tdm_status_t net_config(tdm_house_t *h, tdm_net_tile_config_t *n, tdm_err
         .port = h->port,
         .exception = h->exception,
         .h3 = {.stream_max =
-                   (uint32_t)TDM_MIN(c->quic_connections * c->quic_streams, 2 * c->door_exchanges),
-               .server = h->server},
+                   (uint32_t)TDM_MIN(c->quic_connections * c->quic_streams, 2 * c->door_exchanges)},
         .egress = &h->wires.egress[0],
         .block = h->wires.block[TDM_BLOCK_NET],
     };

@@ -53,7 +53,6 @@ tdm_status_t tdm_h3_create(void *mem, const tdm_h3_config_t *cfg, tdm_h3_t **out
     if (h->cfg.discard_max == 0) h->cfg.discard_max = 1u << 20;
     if (h->cfg.header_max == 0) h->cfg.header_max = 16u << 10;
     if (h->cfg.request_timeout_ns == 0) h->cfg.request_timeout_ns = 30 * TDM_NS_PER_S;
-    if (h->cfg.server == NULL) h->cfg.server = "tandem";
     h->late_head = NONE_IDX;
     h->late_tail = NONE_IDX;
     h->drain_ns = TDM_TIME_NEVER;

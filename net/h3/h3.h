@@ -86,7 +86,6 @@ typedef struct tdm_h3_config {
     uint64_t discard_max;       /* bytes of an oversized body to read and drop; 0: 1 MiB */
     uint64_t header_max;        /* bytes of names and values of one request; 0: 16 KiB */
     int64_t request_timeout_ns; /* from HEADERS to the body's end; 0: 30 s */
-    const char *server;         /* value of the server header, "tandem/0.1.0"; kept */
     tdm_h3_tile_t tile;
 } tdm_h3_config_t;
 

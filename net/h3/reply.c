@@ -69,12 +69,12 @@ static const char *content_type_text(uint32_t type) {
     }
 }
 
-static void build(fields_t *f, const tdm_h3_t *h, const tdm_reply_head_t *head) {
+static void build(fields_t *f, const tdm_reply_head_t *head) {
     const char *type = content_type_text(head->content_type);
     f->cnt = 0;
     f->text_used = 0;
     add_number(f, ":status", head->status);
-    add(f, "server", h->cfg.server);
+    add(f, "server", TDM_SERVER);
     if (type != NULL) add(f, "content-type", type);
     if (head->content_sz >= 0) add_number(f, "content-length", (uint64_t)head->content_sz);
     if (head->request_id[0] != '\0') add(f, "x-request-id", head->request_id);
@@ -152,7 +152,7 @@ void reply_head(stream_t *st, const tdm_reply_head_t *head) {
     session_t *s = st->session;
     tdm_h3_t *h = s->h;
     fields_t f;
-    build(&f, h, head);
+    build(&f, head);
     st->is_head_sent = 1;
     st->is_bodyless = st->method == TDM_METHOD_HEAD || head->status == 204 || head->status == 304;
     const nghttp3_data_reader reader = {on_read};

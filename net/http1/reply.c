@@ -38,6 +38,7 @@ static const char *content_type_text(uint32_t type) {
 /* add_common: what every answer of this door carries. */
 static void add_common(struct MHD_Response *response, uint32_t type) {
     const char *text = content_type_text(type);
+    add(response, "Server", TDM_SERVER);
     if (text) add(response, "Content-Type", text);
     add(response, "X-Content-Type-Options", "nosniff");
 }

@@ -244,7 +244,6 @@ loop_server_t *loop_server_start(uint16_t port, const char *cert_file, const cha
                               .stream_max = 1024,
                               .exchange_max = SLOT_MAX,
                               .body_max = BODY_MAX,
-                              .server = "tandem/test",
                               .tile = {.ctx = s,
                                        .exchange_open = on_open,
                                        .exchange_ready = on_ready,

@@ -226,7 +226,6 @@ static void open_server(rig_t *r, const rig_config_t *cfg) {
         .discard_max = cfg->discard_max,
         .header_max = 4096,
         .request_timeout_ns = cfg->request_timeout_ns,
-        .server = "tandem/test",
         .tile = {.ctx = r,
                  .exchange_open = on_open,
                  .exchange_ready = on_ready,

@@ -28,7 +28,7 @@ static void get_is_answered(void **state) {
     assert_int_equal(r.last.method, TDM_METHOD_GET);
     assert_non_null(strstr(reply.head, "content-type: application/json\n"));
     assert_non_null(strstr(reply.head, "content-length: 30\n"));
-    assert_non_null(strstr(reply.head, "server: tandem/test\n"));
+    assert_non_null(strstr(reply.head, "server: tandem\n"));
     assert_non_null(strstr(reply.head, "x-request-id: rig-1\n"));
     assert_non_null(strstr(reply.head, "access-control-allow-origin: *\n"));
     rig_close(&r);

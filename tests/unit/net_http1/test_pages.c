@@ -119,6 +119,7 @@ static void a_page_hears_headers_and_body(void **state) {
     assert_null(strstr(a, "Accept-Encoding: identity"));
     assert_non_null(strstr(a, "Content-Security-Policy: default-src 'none'\r\n"));
     assert_non_null(strstr(a, "X-Frame-Options: DENY\r\n"));
+    assert_non_null(strstr(a, "Server: tandem\r\n"));
     assert_non_null(strstr(a, "Content-Type: text/html; charset=utf-8\r\n"));
     assert_null(strstr(a, "Access-Control-Allow-Origin"));
     a = unix_ask("POST /who HTTP/1.1\r\nContent-Encoding: gzip\r\nContent-Encoding: br\r\n"

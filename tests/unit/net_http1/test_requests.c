@@ -363,6 +363,20 @@ static void head_sends_no_body(void **state) {
     assert_string_equal(strstr(a, "\r\n\r\n"), "\r\n\r\n");
 }
 
+/* The product and no version, whoever answers: the api, or the door itself. */
+static void every_answer_names_the_product(void **state) {
+    (void)state;
+    static const char *const ask[] = {
+        "GET /info HTTP/1.1\r\n" END, "HEAD /info HTTP/1.1\r\n" END,
+        "OPTIONS /allow HTTP/1.1\r\n" END, "GET /stream?2,10 HTTP/1.1\r\n" END,
+        "POST /echo HTTP/1.1\r\nContent-Length: 90000\r\nExpect: 100-continue\r\n" END};
+    for (size_t i = 0; i < TDM_COUNT_OF(ask); i++) {
+        const char *a = client_ask(rig, ask[i]);
+        has(a, "\r\nServer: tandem\r\n");
+        assert_null(strstr(strstr(a, "Server: ") + 1, "Server: "));
+    }
+}
+
 static void options_tells_methods_and_cors(void **state) {
     (void)state;
     const char *a = client_ask(rig, "OPTIONS /allow HTTP/1.1\r\nOrigin: http://app\r\n" END);
@@ -511,6 +525,7 @@ int main(void) {
         CASE(a_request_that_drips_in_is_cut),
         CASE(a_long_answer_is_not_overdue),
         CASE(head_sends_no_body),
+        CASE(every_answer_names_the_product),
         CASE(options_tells_methods_and_cors),
         CASE(a_refusal_tells_when_to_come_again),
         CASE(connections_over_the_bound_are_closed),

@@ -149,7 +149,7 @@ static int open_all(void **state) {
                  .idle_timeout_ns = 30 * TDM_NS_PER_S,
                  .cert_file = g.cert,
                  .key_file = g.key},
-        .h3 = {.stream_max = 64, .server = "tandem/test"},
+        .h3 = {.stream_max = 64},
         .arrivals = {&g.arrivals},
         .hangups = {&g.hangups},
         .egress = &g.egress,

@@ -88,7 +88,7 @@ static tdm_net_tile_config_t tile_config(world_t *w) {
                  .datagram_max = 1200,
                  .cert_file = cert_file,
                  .key_file = key_file},
-        .h3 = {.stream_max = 64, .server = "tandem/test"},
+        .h3 = {.stream_max = 64},
         .arrivals = {&w->arrivals},
         .hangups = {&w->hangups},
         .egress = &w->egress,
