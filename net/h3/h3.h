@@ -26,7 +26,8 @@
    bad_request (a field that may come once came twice) or request_timeout, and the api tile words
    the answer like any other.  A body over the bound is read and thrown away up to discard_max
    bytes, so that the client hears the answer; then the stream is stopped.  Malformed HTTP/3 resets
-   the stream (H3_MESSAGE_ERROR) or closes the connection with the code of RFC 9114.
+   the stream (H3_MESSAGE_ERROR: a field, or a body of another length than
+   content-length) or closes the connection with the code of RFC 9114.
 
    Ownership: exchanges, their body memory and pipes are the tile's; h3
    uses them from exchange_open to exchange_closed.  The caller gives h3's

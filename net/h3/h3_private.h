@@ -63,7 +63,8 @@ struct session {
     nghttp3_mem mem;
     uint32_t first; /* of its streams */
     uint32_t stream_cnt;
-    uint32_t goaway; /* goaway_t */
+    uint32_t goaway;  /* goaway_t */
+    uint64_t body_sz; /* bytes of bodies in the piece that is read */
     int64_t goaway_ns;
 };
 

@@ -199,6 +199,7 @@ static int on_body(nghttp3_conn *nc, int64_t id, const uint8_t *bytes, size_t sz
     (void)nc;
     session_t *s = user;
     stream_t *st = stream_user;
+    s->body_sz += sz;
     tdm_quic_conn_consumed(s->c, id, sz);
     if (st == NULL || st->is_gone) return 0;
     if (st->is_delivered) {

@@ -78,11 +78,38 @@ static void session_close(void *ctx, tdm_quic_conn_t *c, int64_t now_ns) {
     h->counters.connection_cnt--;
 }
 
+/* find walks the session's streams, at most stream_max of a connection:
+   nghttp3 0.8 keeps its user pointer to itself. */
+static stream_t *find(session_t *s, int64_t id) {
+    for (uint32_t i = s->first; i != NONE_IDX; i = s->h->stream[i].next) {
+        if (s->h->stream[i].id == id) return &s->h->stream[i];
+    }
+    return NULL;
+}
+
+/* cut_malformed ends a request whose body has another length than it said
+   (RFC 9114, 4.1.2).  nghttp3 0.8 returns that as if the connection were at
+   fault, but it has changed nothing but this stream by then, which is not
+   read any further.  rest_sz: bytes that nobody took, whose room in the
+   connection's window the others need. */
+static int cut_malformed(session_t *s, int64_t id, uint64_t rest_sz) {
+    stream_t *st = find(s, id);
+    s->h->counters.protocol_errors++;
+    tdm_quic_conn_consumed(s->c, id, rest_sz);
+    (void)nghttp3_conn_shutdown_stream_read(s->nc, id);
+    nghttp3_conn_shutdown_stream_write(s->nc, id);
+    if (st != NULL) client_left(st);
+    tdm_quic_conn_reset(s->c, id, NGHTTP3_H3_MESSAGE_ERROR);
+    return 0;
+}
+
 static int on_data(void *ctx, tdm_quic_conn_t *c, int64_t id, const uint8_t *bytes, uint64_t sz,
                    int is_fin, int64_t now_ns) {
     session_t *s = tdm_quic_conn_user(c);
     ((tdm_h3_t *)ctx)->now_ns = now_ns;
+    s->body_sz = 0;
     nghttp3_ssize n = nghttp3_conn_read_stream(s->nc, id, bytes, sz, is_fin);
+    if (n == NGHTTP3_ERR_MALFORMED_HTTP_MESSAGING) return cut_malformed(s, id, sz - s->body_sz);
     if (n < 0) return fail(s, n);
     /* Bytes of bodies are counted where they are taken. */
     tdm_quic_conn_consumed(c, id, (uint64_t)n);
@@ -94,15 +121,6 @@ static int on_acked(void *ctx, tdm_quic_conn_t *c, int64_t id, uint64_t sz) {
     session_t *s = tdm_quic_conn_user(c);
     int rv = nghttp3_conn_add_ack_offset(s->nc, id, sz);
     return rv == 0 || rv == NGHTTP3_ERR_STREAM_NOT_FOUND ? 0 : fail(s, rv);
-}
-
-/* find walks the session's streams, at most stream_max of a connection:
-   nghttp3 0.8 keeps its user pointer to itself. */
-static stream_t *find(session_t *s, int64_t id) {
-    for (uint32_t i = s->first; i != NONE_IDX; i = s->h->stream[i].next) {
-        if (s->h->stream[i].id == id) return &s->h->stream[i];
-    }
-    return NULL;
 }
 
 static int on_reset(void *ctx, tdm_quic_conn_t *c, int64_t id, uint64_t error) {

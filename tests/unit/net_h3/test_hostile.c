@@ -88,6 +88,64 @@ static void missing_path_is_a_message_error(void **state) {
     bench_close(&b);
 }
 
+/* --- a body of another length than content-length ----------------------- */
+
+/* body_of writes a POST of content-length 5 whose body comes in DATA frames of
+   these sizes, 0 ends the list; gives its size. */
+static uint64_t body_of(uint8_t *buf, const uint8_t *frame) {
+    static const uint8_t head[] = {0x01, 0x0a, 0, 0, 0xd4, 0xd7, 0xc1, 0x50, 1, 'h', 0x54, 1, '5'};
+    uint64_t sz = sizeof head;
+    memcpy(buf, head, sizeof head);
+    buf[1] = sizeof head - 2u;
+    for (; *frame != 0; frame++) {
+        buf[sz++] = 0x00;
+        buf[sz++] = *frame;
+        memset(buf + sz, 'x', *frame);
+        sz += *frame;
+    }
+    return sz;
+}
+
+/* Who lies about a length loses that request; the others of the connection
+   are served, and the window has room for them. */
+static void a_body_of_another_length_costs_its_stream(void **state) {
+    (void)state;
+    static const uint8_t frame[][4] = {{0},       {4},   {2, 2}, {6},   {5, 1},
+                                       {2, 2, 2}, {100}, {5},    {3, 2}};
+    const uint32_t good = 7; /* from there on all is as it was said */
+    for (uint32_t i = 0; i < TDM_COUNT_OF(frame); i++) {
+        for (uint32_t step = 1; step < 128; step += step) {
+            static bench_t b;
+            uint8_t buf[160];
+            uint64_t sz = body_of(buf, frame[i]), sent = 0;
+            bench_open(&b);
+            assert_int_equal(bench_begin(&b, 100000), 0);
+            assert_int_equal(bench_feed(&b, 2, control, sizeof control, 0), 0);
+            assert_int_equal(bench_feed(&b, 4, post, 12, 0), 0);
+            for (; sent < sz && b.conn.reset_error == 0; sent += step) {
+                uint64_t n = TDM_MIN(sz - sent, step);
+                assert_int_equal(bench_feed(&b, 0, buf + sent, n, sent + n == sz), 0);
+            }
+            assert_int_equal(b.conn.error, 0);
+            assert_int_equal(b.conn.reset_error, i < good ? H3_MESSAGE_ERROR : 0);
+            assert_int_equal(b.ready_cnt, i < good ? 0 : 1);
+            assert_int_equal(tdm_h3_counters(b.h3)->protocol_errors, i < good);
+            uint64_t taken = sizeof control + 12u + TDM_MIN(sent, sz);
+            assert_int_equal(b.conn.consumed_sz, taken);
+            /* What comes later of it, its end and its neighbour. */
+            if (i < good) assert_int_equal(bench_feed(&b, 0, "late", 4, 1), 0);
+            assert_int_equal(b.app.stream_close(b.app.ctx, &b.conn, 0, H3_MESSAGE_ERROR), 0);
+            assert_int_equal(bench_feed(&b, 4, post + 12, sizeof post - 12u, 1), 0);
+            assert_int_equal(b.conn.error, 0);
+            assert_int_equal(b.ready_cnt, i < good ? 1 : 2);
+            bench_answer(&b);
+            bench_take(&b);
+            bench_end(&b);
+            bench_close(&b);
+        }
+    }
+}
+
 /* --- at random ------------------------------------------------------------- */
 
 static uint64_t damage(tdm_rng_t *r, uint8_t *buf, const uint8_t *from, uint64_t sz) {
@@ -172,6 +230,7 @@ int main(void) {
         cmocka_unit_test(plain_bytes_are_served),
         cmocka_unit_test(protocol_errors_have_their_codes),
         cmocka_unit_test(missing_path_is_a_message_error),
+        cmocka_unit_test(a_body_of_another_length_costs_its_stream),
         cmocka_unit_test(damaged_bytes_do_no_harm),
         cmocka_unit_test(failing_allocations_do_no_harm),
     };

@@ -163,6 +163,29 @@ static void malformed_fields_are_a_message_error(void **state) {
     assert_int_equal(refused_by(&hop, 1, "/", &refuse), -0x10e);
 }
 
+/* Through QUIC: a stream beside it goes on to its end. */
+static void a_body_of_another_length_costs_its_stream(void **state) {
+    (void)state;
+    rig_t r;
+    rig_reply_t stream, bad;
+    tdm_client_header_t length = {"content-length", "5"};
+    rig_begin(&r);
+    r.is_tile_silent = 1;
+    rig_send(&r, 0, "GET", "/stream?40", NULL, 0, &stream);
+    rig_idle(&r, 5);
+    rig_send_with(&r, 0, "/", &length, 1, &bad);
+    assert_true(rig_run(&r, &bad.is_ended, 500));
+    assert_int_equal(bad.error, 0x10e);
+    assert_false(stream.is_ended);
+    r.is_tile_silent = 0;
+    assert_true(rig_run(&r, &stream.is_ended, 5000));
+    assert_int_equal(stream.outcome, TDM_CLIENT_DONE);
+    rig_serve_one(&r, 0);
+    rig_idle(&r, 100);
+    assert_int_equal(r.open_cnt, r.closed_cnt);
+    rig_close(&r);
+}
+
 static void slow_request_is_408(void **state) {
     (void)state;
     rig_t r;
@@ -196,6 +219,7 @@ int main(void) {
         cmocka_unit_test(every_line_of_a_coding_is_kept),
         cmocka_unit_test(announced_big_body_is_413_at_once),
         cmocka_unit_test(malformed_fields_are_a_message_error),
+        cmocka_unit_test(a_body_of_another_length_costs_its_stream),
         cmocka_unit_test(slow_request_is_408),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
