@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "appliance/ctl/appliance.h"
 
-#include "appliance/ctl/page.h"
+#include "appliance/ctl/options.h"
 #include "appliance/setup/store.h"
 
 #include <stdio.h>
@@ -70,24 +70,37 @@ static int render(const char *root) {
     return 0;
 }
 
+/* run gives -1 where the words are no verb's. */
+static int run(const char *verb, const char *word, const char *root) {
+    if (strcmp(verb, "help") == 0 && !word) return help();
+    if (strcmp(verb, "check") == 0 && word) return check(word);
+    if (strcmp(verb, "kernel") == 0) return kernel(root, word);
+    if (strcmp(verb, "accept") == 0 && word) return accept_folder(root, word);
+    if (strcmp(verb, "render") == 0 && !word) return render(root);
+    return -1;
+}
+
 int tdm_ctl_appliance(int argc, char **argv) {
-    const char *word[2] = {NULL, NULL}, *root = "";
-    int word_cnt = 0, is_good = 1;
-    for (int i = 2; i < argc; i++) {
+    const char *word[2] = {"", NULL}, *root = NULL, *other = NULL;
+    int word_cnt = 0;
+    for (int i = 2; i < argc && !other; i++) {
         if (strcmp(argv[i], "--root") == 0 && i + 1 < argc)
             root = argv[++i];
         else if (argv[i][0] == '-' || word_cnt == 2)
-            is_good = 0;
+            other = argv[i];
         else
             word[word_cnt++] = argv[i];
     }
-    const char *verb = is_good && word[0] ? word[0] : "";
-    if (strcmp(verb, "help") == 0 && !word[1]) return help();
-    if (strcmp(verb, "check") == 0 && word[1]) return check(word[1]);
-    if (strcmp(verb, "kernel") == 0) return kernel(root, word[1]);
-    if (strcmp(verb, "accept") == 0 && word[1]) return accept_folder(root, word[1]);
-    if (strcmp(verb, "render") == 0 && !word[1]) return render(root);
-    fprintf(stderr, "tandemctl: appliance help | check FILE | kernel [FILE] | accept FOLDER | "
-                    "render, with --root DIR\n");
-    return TDM_EXIT_USAGE;
+    int has_root = strcmp(word[0], "accept") == 0 || strcmp(word[0], "render") == 0 ||
+                   (strcmp(word[0], "kernel") == 0 && !word[1]);
+    if (!other && root && !has_root) other = "--root";
+    tdm_error_t err = {0};
+    if (other && strcmp(other, "--root") == 0 && !root) /* the last word */
+        return tdm_ctl_usage("appliance", &(tdm_error_t){TDM_ERR_INVAL, "--root takes a value"});
+    if (other && tdm_ctl_no_use(other, &err) != TDM_OK) return tdm_ctl_usage("appliance", &err);
+    int rc = run(word[0], word[1], root ? root : "");
+    if (rc >= 0) return rc;
+    fprintf(stderr,
+            "tandemctl: appliance: help, check FILE, kernel [FILE], accept FOLDER or render\n");
+    return TDM_EXIT_HELP;
 }

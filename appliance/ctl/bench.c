@@ -8,6 +8,7 @@
 #include "appliance/ctl/bench_report.h"
 #include "appliance/ctl/cell.h"
 #include "appliance/ctl/page.h"
+#include "appliance/ctl/replay.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -112,6 +113,13 @@ static int own(words_t *w, const char *a, const char *value) {
     return 0;
 }
 
+/* replay_fit refuses now what the first window's replay would. */
+static tdm_status_t replay_fit(words_t *w, tdm_error_t *err) {
+    char *argv[WORD_MAX + 2];
+    for (uint32_t i = 0; i < w->word_cnt; i++) argv[2 + i] = w->word[i];
+    return tdm_ctl_replay_fit((int)w->word_cnt + 2, argv, err);
+}
+
 static tdm_status_t words_read(int argc, char **argv, words_t *w, tdm_error_t *err) {
     const tdm_ctl_number_t epsilon = {"--epsilon", &w->epsilon, 0, 1};
     char *rest[WORD_MAX];
@@ -128,14 +136,17 @@ static tdm_status_t words_read(int argc, char **argv, words_t *w, tdm_error_t *e
         if (n > 0) continue;
         if (w->word_cnt + 2u > WORD_MAX) /* with its value */
             return tdm_error_set(err, TDM_ERR_INVAL, "too many words");
+        if (strcmp(argv[i], "--socket") == 0 && value) { /* a replay asks at a door */
+            rest[rest_cnt++] = argv[i];
+            rest[rest_cnt++] = argv[++i];
+            continue;
+        }
         w->word[w->word_cnt++] = argv[i];
         if (strcmp(argv[i], "--trace") == 0) w->trace = value;
         if (strcmp(argv[i], "--epsilon") == 0 && (!value || !tdm_ctl_number_read(&epsilon, value)))
             return tdm_error_set(err, TDM_ERR_INVAL, "--epsilon: a wrong value");
         /* where to ask is for both */
-        if ((strcmp(argv[i], "--http") == 0 || strcmp(argv[i], "--socket") == 0 ||
-             strcmp(argv[i], "--key") == 0) &&
-            value) {
+        if ((strcmp(argv[i], "--http") == 0 || strcmp(argv[i], "--key") == 0) && value) {
             rest[rest_cnt++] = argv[i];
             rest[rest_cnt++] = argv[i + 1];
             w->word[w->word_cnt++] = argv[++i];
@@ -145,11 +156,13 @@ static tdm_status_t words_read(int argc, char **argv, words_t *w, tdm_error_t *e
             (void)json_array_append_new(w->promise, json_string(argv[i]));
         }
     }
+    tdm_status_t st = tdm_ctl_options_parse(rest_cnt, rest, 0, TDM_CTL_USE_PAGE, &w->o, err);
+    if (st == TDM_OK) st = replay_fit(w, err);
+    if (st != TDM_OK) return st;
     if (w->first < 0.0) w->first = TDM_MAX(w->window / 8.0, 1.0);
-    if (!w->trace) return tdm_error_set(err, TDM_ERR_INVAL, "--trace is missing");
     if (!w->out) return tdm_error_set(err, TDM_ERR_INVAL, "--out is missing");
     if (w->rate_cnt == 0) return tdm_error_set(err, TDM_ERR_INVAL, "--rates is missing");
-    return tdm_ctl_options_parse(rest_cnt, rest, 0, &w->o, err);
+    return TDM_OK;
 }
 
 /* --- the run ----------------------------------------------------------------------- */
@@ -329,8 +342,7 @@ static int bench_serve(int argc, char **argv) {
     long long revision = 0;
     int rc;
     if (words_read(argc, argv, &w, &err) != TDM_OK) {
-        fprintf(stderr, "tandemctl: bench: %s; see tandemctl help\n", err.text);
-        rc = TDM_EXIT_USAGE;
+        rc = tdm_ctl_usage("bench serve", &err);
     } else {
         tdm_status_t st = begin(&w, &all, &err);
         if (st == TDM_OK) st = tdm_cell_revision(&w.o, &revision, &err);
@@ -386,7 +398,7 @@ static int bench_merge(int argc, char **argv) {
                                                               : NULL;
         if (value && i + 1 < argc)
             *value = argv[++i];
-        else if (argv[i][0] == '-')
+        else if (argv[i][0] == '-' || value)
             wrong = argv[i];
         else
             st = add_file(argv[i], keep, &all, &err);
@@ -395,11 +407,11 @@ static int bench_merge(int argc, char **argv) {
         st = TDM_ERR_CORRUPT;
     if (st == TDM_OK && !all && plan) all = of_plan(plan);
     if (st == TDM_OK && (wrong || !out || !all)) {
-        fprintf(stderr, "tandemctl: bench: merge: %s; see tandemctl help\n",
-                wrong ? wrong : "--out BASE and files");
+        st = wrong ? tdm_ctl_no_use(wrong, &err)
+                   : tdm_error_set(&err, TDM_ERR_INVAL, "--out BASE and files");
         json_decref(plan);
         json_decref(all);
-        return TDM_EXIT_USAGE;
+        return tdm_ctl_usage("bench merge", &err);
     }
     if (st == TDM_OK && plan) {
         tdm_bench_simulate(all, plan);
@@ -415,6 +427,6 @@ static int bench_merge(int argc, char **argv) {
 int tdm_ctl_bench(int argc, char **argv) {
     if (argc > 2 && strcmp(argv[2], "serve") == 0) return bench_serve(argc, argv);
     if (argc > 2 && strcmp(argv[2], "merge") == 0) return bench_merge(argc, argv);
-    fprintf(stderr, "tandemctl: bench: serve or merge; see tandemctl help\n");
-    return TDM_EXIT_USAGE;
+    fprintf(stderr, "tandemctl: bench: serve or merge\n");
+    return TDM_EXIT_HELP;
 }

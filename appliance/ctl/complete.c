@@ -6,11 +6,21 @@
 
 #include <string.h>
 
-/* options writes the names of the options that the help names. */
-static void options(FILE *f) {
-    for (const char *at = tdm_ctl_options_help(); (at = strstr(at, "  --")); at++) {
-        size_t n = strcspn(at + 2, " ,\n");
-        (void)fprintf(f, " %.*s", (int)n, at + 2);
+/* options writes the names of a command's options: of those that all share,
+   and of its own, as its help names them. */
+static void options(const tdm_ctl_command_t *c, FILE *f) {
+    int has_form = 0;
+    for (uint32_t i = 0; i < TDM_CTL_OPTION_CNT; i++) {
+        int is_form = i == TDM_CTL_JSON || i == TDM_CTL_FORMS;
+        if (!(c->uses >> i & 1u)) continue;
+        if (is_form && !has_form) (void)fprintf(f, " -o");
+        if (i != TDM_CTL_FORMS) (void)fprintf(f, " %s", tdm_ctl_option_name((tdm_ctl_option_t)i));
+        has_form |= is_form;
+    }
+    if (!c->run) return;
+    for (const char *at = c->help; (at = strstr(at, "--"));) {
+        size_t n = strspn(at, "-abcdefghijklmnopqrstuvwxyz");
+        (void)fprintf(f, " %.*s", (int)n, at);
         at += n;
     }
 }
@@ -25,19 +35,24 @@ static void verbs(const tdm_ctl_command_t *c, FILE *f) {
 }
 
 void tdm_ctl_complete(const tdm_ctl_command_t *command, size_t cnt, FILE *f) {
-    (void)fprintf(f, "# bash completion for tandemctl: source <(tandemctl completion bash)\n"
-                     "_tandemctl() {\n"
-                     "    local cur=${COMP_WORDS[COMP_CWORD]} words\n"
-                     "    case ${COMP_WORDS[COMP_CWORD-1]} in\n"
-                     "    -o) COMPREPLY=($(compgen -W 'table json' -- \"$cur\")); return ;;\n"
-                     "    --socket|--certificate|--out|--config|--flight) "
-                     "COMPREPLY=($(compgen -f -- \"$cur\")); return ;;\n"
-                     "    esac\n"
-                     "    if [[ $COMP_CWORD -eq 1 ]]; then words='");
+    (void)fprintf(
+        f, "# bash completion for tandemctl: source <(tandemctl completion bash)\n"
+           "_tandemctl() {\n"
+           "    local cur=${COMP_WORDS[COMP_CWORD]} words\n"
+           "    case ${COMP_WORDS[COMP_CWORD-1]} in\n"
+           "    -o) COMPREPLY=($(compgen -W 'table json yaml prom' -- \"$cur\")); return ;;\n"
+           "    --socket|--certificate|--out|--config|--flight|--trace|--profile|--html|--records|"
+           "--planned|--plan) COMPREPLY=($(compgen -f -- \"$cur\")); return ;;\n"
+           "    esac\n"
+           "    if [[ $COMP_CWORD -eq 1 ]]; then words='");
     for (size_t i = 0; i < cnt; i++) (void)fprintf(f, "%s%s", i ? " " : "", command[i].name);
-    (void)fprintf(f, "'\n    elif [[ $cur == -* ]]; then words='-o");
-    options(f);
-    (void)fprintf(f, "'\n    else case ${COMP_WORDS[1]} in\n");
+    (void)fprintf(f, "'\n    elif [[ $cur == -* ]]; then case ${COMP_WORDS[1]} in\n");
+    for (size_t i = 0; i < cnt; i++) {
+        (void)fprintf(f, "        %s) words='", command[i].name);
+        options(&command[i], f);
+        (void)fprintf(f, "' ;;\n");
+    }
+    (void)fprintf(f, "    esac\n    else case ${COMP_WORDS[1]} in\n");
     for (size_t i = 0; i < cnt; i++) {
         if (!command[i].verbs[0]) continue;
         (void)fprintf(f, "        %s) words='", command[i].name);

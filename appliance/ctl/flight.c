@@ -3,6 +3,7 @@
 
 #include "appliance/abi/reasons.h"
 #include "appliance/base/clock.h"
+#include "appliance/ctl/options.h"
 #include "telemetry/flight/explain.h"
 #include "telemetry/flight/file.h"
 #include "telemetry/flight/trace.h"
@@ -14,9 +15,8 @@
 #include <string.h>
 #include <time.h>
 
-enum { EXIT_FAILED = 1, EXIT_USAGE = 2 };
-
-#define DAY_S 86400
+#define DAY_S       86400
+#define FLIGHT_PATH "/dev/shm/tandem.flight" /* the default of flight.path */
 
 typedef struct ask {
     const char *path;
@@ -74,39 +74,33 @@ static int whole(const char *text, uint64_t *out) {
     return text[0] >= '0' && text[0] <= '9' && !errno && !*end && *out > 0;
 }
 
-/* take stores one option; 0: wrong value or no such option. */
-static int take(ask_t *a, const char *name, const char *value) {
-    if (strcmp(name, "--flight") == 0)
-        a->path = value;
-    else if (strcmp(name, "--format") == 0)
-        a->format = value;
-    else if (strcmp(name, "--at") == 0)
-        a->at = value;
-    else if (strcmp(name, "--fallback") == 0)
-        a->fallback = value;
-    else if (strcmp(name, "--iteration") == 0)
-        return whole(value, &a->iteration);
-    else if (strcmp(name, "--seconds") == 0)
-        return whole(value, &a->seconds);
-    else
-        return 0;
-    return 1;
-}
+/* What a command takes of it. */
+typedef struct option {
+    const char *name;
+    const char **text; /* where its value goes as it is; NULL: ... */
+    uint64_t *number;  /* ... as a number; NULL: it has none */
+} option_t;
 
-static int parse(int argc, char **argv, ask_t *a) {
-    *a = (ask_t){.path = "/dev/shm/tandem.flight", .format = "chrome"};
+static tdm_status_t parse(int argc, char **argv, const option_t *option, size_t cnt, ask_t *a,
+                          tdm_error_t *err) {
     for (int i = 2; i < argc; i++) {
-        if (strcmp(argv[i], "--slowest") == 0) {
+        size_t k = 0;
+        while (k < cnt && strcmp(argv[i], option[k].name) != 0) k++;
+        if (k == cnt) return tdm_ctl_no_use(argv[i], err);
+        if (!option[k].text && !option[k].number) {
             a->is_slowest = 1;
             continue;
         }
-        if (i + 1 == argc || !take(a, argv[i], argv[i + 1])) {
-            fprintf(stderr, "tandemctl: %s: no such option, or a wrong value\n", argv[i]);
-            return 0;
-        }
+        if (i + 1 == argc) return tdm_error_set(err, TDM_ERR_INVAL, "%s takes a value", argv[i]);
+        if (option[k].text)
+            *option[k].text = argv[i + 1];
+        else if (!whole(argv[i + 1], option[k].number))
+            return tdm_error_set(err, TDM_ERR_INVAL,
+                                 "%s: takes a whole number from 1 on, not \"%s\"", argv[i],
+                                 argv[i + 1]);
         i++;
     }
-    return 1;
+    return TDM_OK;
 }
 
 static int open_file(const ask_t *a, const char *version, tdm_flight_file_t *f) {
@@ -119,15 +113,20 @@ static int open_file(const ask_t *a, const char *version, tdm_flight_file_t *f) 
 /* --- trace ------------------------------------------------------------ */
 
 int tdm_ctl_trace(int argc, char **argv, const char *version) {
-    ask_t a;
-    if (!parse(argc, argv, &a)) return EXIT_USAGE;
+    ask_t a = {.path = FLIGHT_PATH, .format = "chrome"};
+    const option_t option[] = {{"--flight", &a.path, NULL},
+                               {"--format", &a.format, NULL},
+                               {"--seconds", NULL, &a.seconds}};
+    tdm_error_t err = {0};
+    if (parse(argc, argv, option, TDM_COUNT_OF(option), &a, &err) != TDM_OK)
+        return tdm_ctl_usage("trace", &err);
     int is_otlp = strcmp(a.format, "otlp") == 0;
     if (!is_otlp && strcmp(a.format, "chrome") != 0) {
         fprintf(stderr, "tandemctl: --format takes chrome or otlp\n");
-        return EXIT_USAGE;
+        return TDM_EXIT_USAGE;
     }
     tdm_flight_file_t f;
-    if (!open_file(&a, version, &f)) return EXIT_FAILED;
+    if (!open_file(&a, version, &f)) return TDM_EXIT_FAILED;
     tdm_trace_span_t span = {.from_ns = 0, .to_ns = INT64_MAX};
     if (a.seconds)
         span.from_ns = tdm_clock_now_ns() - (int64_t)TDM_MIN(a.seconds, 1000000u) * TDM_NS_PER_S;
@@ -135,7 +134,7 @@ int tdm_ctl_trace(int argc, char **argv, const char *version) {
         is_otlp ? tdm_trace_otlp(f.mem, &span, stdout) : tdm_trace_chrome(f.mem, &span, stdout);
     tdm_flight_close(&f);
     if (st != TDM_OK) fprintf(stderr, "tandemctl: the trace could not be written\n");
-    return st == TDM_OK ? 0 : EXIT_FAILED;
+    return st == TDM_OK ? 0 : TDM_EXIT_FAILED;
 }
 
 /* --- explain ---------------------------------------------------------- */
@@ -172,10 +171,22 @@ static int choose(const ask_t *a, const void *mem, tdm_flight_iteration_t *r) {
 }
 
 int tdm_ctl_explain(int argc, char **argv, const char *version) {
-    ask_t a;
-    if (!parse(argc, argv, &a)) return EXIT_USAGE;
+    ask_t a = {.path = FLIGHT_PATH};
+    const option_t option[] = {{"--flight", &a.path, NULL},
+                               {"--at", &a.at, NULL},
+                               {"--fallback", &a.fallback, NULL},
+                               {"--iteration", NULL, &a.iteration},
+                               {"--slowest", NULL, NULL}};
+    tdm_error_t err = {0};
+    if (parse(argc, argv, option, TDM_COUNT_OF(option), &a, &err) != TDM_OK)
+        return tdm_ctl_usage("explain", &err);
+    if ((a.iteration > 0) + (a.at != NULL) + (a.fallback || a.is_slowest) > 1) {
+        (void)tdm_error_set(&err, TDM_ERR_INVAL,
+                            "one of --at, --iteration, --slowest and --fallback");
+        return tdm_ctl_usage("explain", &err);
+    }
     tdm_flight_file_t f;
-    if (!open_file(&a, version, &f)) return EXIT_FAILED;
+    if (!open_file(&a, version, &f)) return TDM_EXIT_FAILED;
     tdm_flight_iteration_t r;
     char text[2048];
     int is_found = choose(&a, f.mem, &r);
@@ -187,5 +198,5 @@ int tdm_ctl_explain(int argc, char **argv, const char *version) {
         fprintf(stderr, "tandemctl: no such iteration in %s\n", a.path);
     }
     tdm_flight_close(&f);
-    return is_found == 1 ? 0 : is_found == 0 ? EXIT_FAILED : EXIT_USAGE;
+    return is_found == 1 ? 0 : is_found == 0 ? TDM_EXIT_FAILED : TDM_EXIT_USAGE;
 }

@@ -15,15 +15,6 @@
 #include <string.h>
 #include <unistd.h>
 
-static int usage(void) {
-    fprintf(
-        stderr,
-        "tandemctl: config show | diff CANDIDATE | apply CANDIDATE [--confirm T] [--revision N] | "
-        "confirm | rollback [REVISION]\n"
-        "CANDIDATE: a file, or section.key=value ...\n");
-    return TDM_EXIT_USAGE;
-}
-
 static long long number(const json_t *root, const char *key) {
     return (long long)json_integer_value(json_object_get(root, key));
 }
@@ -172,8 +163,21 @@ static int diff(const tdm_ctl_options_t *o, json_t *body) {
     return rc;
 }
 
+/* uses gives the options of a verb of config, beside the page's own. */
+static tdm_ctl_uses_t uses_of(const char *verb) {
+    tdm_ctl_uses_t change = TDM_CTL_USE(WHY) | TDM_CTL_USE(SECONDS);
+    if (strcmp(verb, "show") == 0)
+        return TDM_CTL_USE(JSON) | TDM_CTL_USE(FORMS) | TDM_CTL_USE(WATCH) | TDM_CTL_USE(SECONDS);
+    if (strcmp(verb, "diff") == 0) return TDM_CTL_USE(JSON);
+    if (strcmp(verb, "apply") == 0) change |= TDM_CTL_USE(CONFIRM) | TDM_CTL_USE(REVISION);
+    return change;
+}
+
 int tdm_ctl_config(const tdm_ctl_options_t *o) {
     const char *verb = o->word_cnt ? o->word[0] : "";
+    char name[32];
+    (void)snprintf(name, sizeof name, "config %.20s", verb);
+    if (tdm_ctl_options_fit(o, name, TDM_CTL_USE_PAGE | uses_of(verb))) return TDM_EXIT_HELP;
     if (strcmp(verb, "show") == 0 && o->word_cnt == 1) {
         tdm_ctl_options_t show = *o;
         show.word[0] = "config";
@@ -194,7 +198,10 @@ int tdm_ctl_config(const tdm_ctl_options_t *o) {
         return act(o, "/api/v1/config/rollback", body);
     }
     int is_apply = strcmp(verb, "apply") == 0;
-    if ((!is_apply && strcmp(verb, "diff") != 0) || o->word_cnt < 2) return usage();
+    if ((!is_apply && strcmp(verb, "diff") != 0) || o->word_cnt < 2) {
+        fprintf(stderr, "tandemctl: config: show, diff, apply, confirm or rollback\n");
+        return TDM_EXIT_HELP;
+    }
     json_t *keys = candidate(o);
     if (!keys) return TDM_EXIT_USAGE;
     json_t *body = json_object();

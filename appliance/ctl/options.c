@@ -29,10 +29,47 @@ static const char help[] =
     "  --slowest N         show requests: those that took longest\n"
     "  --confirm T         config apply: back by itself after T (10s, 5m)\n"
     "  --revision N        config apply: only while N is in force\n"
-    "  --why TEXT          drain, config: the reason, for the audit; also --reason\n"
+    "  --why TEXT          of a change: the reason, for the audit; also --reason\n"
     "  --out FILE          support bundle                        tandem-support.tar.gz\n"
-    "  --seconds N         patience                              60\n"
-    "  --pid P             wait: give up when this process ends\n";
+    "  --seconds N         patience                              60; show: 5\n"
+    "  --pid P             wait: give up when this process ends\n"
+    "An option that a command has no use for is refused.\n";
+
+static const char *const name_of[TDM_CTL_OPTION_CNT] = {[TDM_CTL_HOST] = "--host",
+                                                        [TDM_CTL_PORT] = "--port",
+                                                        [TDM_CTL_CERTIFICATE] = "--certificate",
+                                                        [TDM_CTL_INSECURE] = "--insecure",
+                                                        [TDM_CTL_SOCKET] = "--socket",
+                                                        [TDM_CTL_HTTP] = "--http",
+                                                        [TDM_CTL_KEY] = "--key",
+                                                        [TDM_CTL_MODEL] = "--model",
+                                                        [TDM_CTL_MAX_TOKENS] = "--max-tokens",
+                                                        [TDM_CTL_TEMPERATURE] = "--temperature",
+                                                        [TDM_CTL_SEED] = "--seed",
+                                                        [TDM_CTL_IDS] = "--ids",
+                                                        [TDM_CTL_JSON] = "--json",
+                                                        [TDM_CTL_FORMS] = "-o yaml",
+                                                        [TDM_CTL_SINCE] = "--since",
+                                                        [TDM_CTL_WATCH] = "--watch",
+                                                        [TDM_CTL_SLOWEST] = "--slowest",
+                                                        [TDM_CTL_CONFIRM] = "--confirm",
+                                                        [TDM_CTL_REVISION] = "--revision",
+                                                        [TDM_CTL_WHY] = "--why",
+                                                        [TDM_CTL_OUT] = "--out",
+                                                        [TDM_CTL_SECONDS] = "--seconds",
+                                                        [TDM_CTL_PID] = "--pid"};
+
+const char *tdm_ctl_option_name(tdm_ctl_option_t option) {
+    return name_of[option];
+}
+
+/* option_of gives the option of a word with dashes, TDM_CTL_OPTION_CNT: none. */
+static tdm_ctl_option_t option_of(const char *word) {
+    uint32_t i = 0;
+    if (strcmp(word, "--reason") == 0) return TDM_CTL_WHY;
+    while (i < TDM_CTL_OPTION_CNT && strcmp(word, name_of[i]) != 0) i++;
+    return (tdm_ctl_option_t)i;
+}
 
 const char *tdm_ctl_options_help(void) {
     return help;
@@ -64,61 +101,60 @@ static int duration(const char *s, uint32_t max, uint32_t *out, char *wants) {
     return 1;
 }
 
-/* take stores the value of option name; 0: wrong value, wants says what a
-   right one is; -1: no such name. */
-static int take(tdm_ctl_options_t *o, const char *name, const char *value, char *wants) {
+/* take stores the value of an option that has one; 0: wrong value, wants says
+   what a right one is. */
+static int take(tdm_ctl_options_t *o, tdm_ctl_option_t option, const char *value, char *wants) {
     int64_t v = 0;
     int ok = 1;
-    if (strcmp(name, "--host") == 0) {
-        o->host = value;
-    } else if (strcmp(name, "--http") == 0) {
+    char *end;
+    switch (option) {
+    case TDM_CTL_HOST: o->host = value; break;
+    case TDM_CTL_HTTP:
         o->http = value;
         o->is_http_named = 1;
-    } else if (strcmp(name, "--socket") == 0) {
-        o->socket = value;
-    } else if (strcmp(name, "--why") == 0 || strcmp(name, "--reason") == 0) {
-        o->why = value;
-    } else if (strcmp(name, "--out") == 0) {
-        o->out = value;
-    } else if (strcmp(name, "--confirm") == 0) {
-        ok = duration(value, 86400, &o->confirm_s, wants);
-    } else if (strcmp(name, "--revision") == 0) {
+        break;
+    case TDM_CTL_SOCKET: o->socket = value; break;
+    case TDM_CTL_WHY: o->why = value; break;
+    case TDM_CTL_OUT: o->out = value; break;
+    case TDM_CTL_CERTIFICATE: o->certificate = value; break;
+    case TDM_CTL_KEY: o->key = value; break;
+    case TDM_CTL_MODEL: o->model = value; break;
+    case TDM_CTL_CONFIRM: return duration(value, 86400, &o->confirm_s, wants);
+    case TDM_CTL_SINCE: return duration(value, 3600, &o->since_s, wants);
+    case TDM_CTL_WATCH: return duration(value, 3600, &o->watch_s, wants);
+    case TDM_CTL_SEED: return whole(value, 0, INT64_MAX, &o->seed, wants);
+    case TDM_CTL_PID: return whole(value, 1, INT32_MAX, &o->pid, wants);
+    case TDM_CTL_REVISION:
         ok = whole(value, 0, INT32_MAX, &v, wants);
         o->revision = (uint32_t)v;
         o->has_revision = 1;
-    } else if (strcmp(name, "--slowest") == 0) {
+        break;
+    case TDM_CTL_SLOWEST:
         ok = whole(value, 1, 100, &v, wants);
         o->slowest = (uint32_t)v;
-    } else if (strcmp(name, "--certificate") == 0) {
-        o->certificate = value;
-    } else if (strcmp(name, "--key") == 0) {
-        o->key = value;
-    } else if (strcmp(name, "--model") == 0) {
-        o->model = value;
-    } else if (strcmp(name, "--port") == 0) {
+        break;
+    case TDM_CTL_PORT:
         ok = whole(value, 1, 65535, &v, wants);
         o->port = (uint16_t)v;
-    } else if (strcmp(name, "--max-tokens") == 0) {
+        break;
+    case TDM_CTL_MAX_TOKENS:
         ok = whole(value, 1, INT32_MAX, &v, wants);
         o->max_tokens = (uint32_t)v;
-    } else if (strcmp(name, "--seed") == 0) {
-        ok = whole(value, 0, INT64_MAX, &o->seed, wants);
-    } else if (strcmp(name, "--seconds") == 0) {
+        break;
+    case TDM_CTL_SECONDS:
         ok = whole(value, 1, 86400, &v, wants);
         o->seconds = (uint32_t)v;
-    } else if (strcmp(name, "--since") == 0) {
-        ok = duration(value, 3600, &o->since_s, wants);
-    } else if (strcmp(name, "--watch") == 0) {
-        ok = duration(value, 3600, &o->watch_s, wants);
-    } else if (strcmp(name, "--pid") == 0) {
-        ok = whole(value, 1, INT32_MAX, &o->pid, wants);
-    } else if (strcmp(name, "--temperature") == 0) {
-        char *end;
+        break;
+    case TDM_CTL_TEMPERATURE:
         (void)snprintf(wants, WANTS_SZ, "a number from 0 on");
         o->temperature = strtod(value, &end);
         ok = end != value && *end == 0 && isfinite(o->temperature) && o->temperature >= 0;
-    } else {
-        return -1;
+        break;
+    case TDM_CTL_INSECURE:
+    case TDM_CTL_IDS:
+    case TDM_CTL_JSON:
+    case TDM_CTL_FORMS:
+    case TDM_CTL_OPTION_CNT: break; /* these have none */
     }
     return ok;
 }
@@ -137,8 +173,45 @@ static int take_form(tdm_ctl_options_t *o, const char *name) {
     return 1;
 }
 
-tdm_status_t tdm_ctl_options_parse(int argc, char **argv, int from, tdm_ctl_options_t *out,
-                                   tdm_error_t *err) {
+tdm_status_t tdm_ctl_no_use(const char *word, tdm_error_t *err) {
+    return tdm_error_set(err, TDM_ERR_UNSUPPORTED,
+                         word[0] == '-' ? "no use for %s" : "no use for \"%s\"", word);
+}
+
+/* step reads argv[*i] and what belongs to it. */
+static tdm_status_t step(int argc, char **argv, int *i, tdm_ctl_uses_t uses, tdm_ctl_options_t *out,
+                         tdm_error_t *err) {
+    const char *a = argv[*i], *value = *i + 1 < argc ? argv[*i + 1] : NULL;
+    int is_form = strcmp(a, "-o") == 0;
+    if (!is_form && (a[0] != '-' || a[1] != '-' || !a[2])) {
+        if (out->word_cnt == TDM_COUNT_OF(out->word))
+            return tdm_error_set(err, TDM_ERR_INVAL, "\"%s\" is one word too many", a);
+        out->word[out->word_cnt++] = a;
+        return TDM_OK;
+    }
+    tdm_ctl_option_t option = option_of(a);
+    if (is_form) {
+        if (!take_form(out, value ? value : ""))
+            return tdm_error_set(err, TDM_ERR_INVAL, "-o takes table, json, yaml or prom");
+        option = out->form > TDM_FORM_JSON ? TDM_CTL_FORMS : TDM_CTL_JSON;
+    }
+    if (option == TDM_CTL_OPTION_CNT || !(uses >> option & 1u)) return tdm_ctl_no_use(a, err);
+    out->given[option] = a;
+    if (option == TDM_CTL_JSON && !is_form) (void)take_form(out, "json");
+    if (option == TDM_CTL_IDS) out->is_ids = 1;
+    if (option == TDM_CTL_INSECURE) out->is_insecure = 1;
+    if (!is_form && (option == TDM_CTL_JSON || option == TDM_CTL_IDS || option == TDM_CTL_INSECURE))
+        return TDM_OK;
+    (*i)++;
+    if (is_form) return TDM_OK;
+    if (!value) return tdm_error_set(err, TDM_ERR_INVAL, "%s takes a value", a);
+    char wants[WANTS_SZ] = "";
+    if (take(out, option, value, wants)) return TDM_OK;
+    return tdm_error_set(err, TDM_ERR_INVAL, "%s: takes %s, not \"%s\"", a, wants, value);
+}
+
+tdm_status_t tdm_ctl_options_parse(int argc, char **argv, int from, tdm_ctl_uses_t uses,
+                                   tdm_ctl_options_t *out, tdm_error_t *err) {
     *out = (tdm_ctl_options_t){.host = "10.88.0.2",
                                .port = 4433,
                                .http = "http://127.0.0.1:8080",
@@ -148,33 +221,27 @@ tdm_status_t tdm_ctl_options_parse(int argc, char **argv, int from, tdm_ctl_opti
                                .seed = -1,
                                .seconds = 60};
     for (int i = from; i < argc; i++) {
-        const char *a = argv[i];
-        if (strcmp(a, "-o") == 0) {
-            if (!take_form(out, i + 1 < argc ? argv[++i] : ""))
-                return tdm_error_set(err, TDM_ERR_INVAL, "-o takes table, json, yaml or prom");
-        } else if (strcmp(a, "--json") == 0) {
-            (void)take_form(out, "json");
-        } else if (strcmp(a, "--ids") == 0) {
-            out->is_ids = 1;
-        } else if (strcmp(a, "--insecure") == 0) {
-            out->is_insecure = 1;
-        } else if (a[0] == '-' && a[1] == '-' && a[2]) {
-            if (i + 1 == argc) return tdm_error_set(err, TDM_ERR_INVAL, "%s takes a value", a);
-            char wants[WANTS_SZ] = "";
-            int r = take(out, a, argv[++i], wants);
-            if (r < 0) return tdm_error_set(err, TDM_ERR_INVAL, "%s: no such option", a);
-            if (r == 0)
-                return tdm_error_set(err, TDM_ERR_INVAL, "%s: takes %s, not \"%s\"", a, wants,
-                                     argv[i]);
-        } else {
-            if (out->word_cnt == TDM_COUNT_OF(out->word))
-                return tdm_error_set(err, TDM_ERR_INVAL, "\"%s\" is one word too many", a);
-            out->word[out->word_cnt++] = a;
-        }
+        tdm_status_t st = step(argc, argv, &i, uses, out, err);
+        if (st != TDM_OK) return st;
     }
     /* what was said now goes before what the environment says */
     if (!out->socket && !out->is_http_named) out->socket = getenv("TANDEM_SOCKET");
     return TDM_OK;
+}
+
+int tdm_ctl_options_fit(const tdm_ctl_options_t *o, const char *what, tdm_ctl_uses_t uses) {
+    for (uint32_t i = 0; i < TDM_CTL_OPTION_CNT; i++) {
+        if (!o->given[i] || uses >> i & 1u) continue;
+        fprintf(stderr, "tandemctl: %s: no use for %s\n", what, o->given[i]);
+        return TDM_EXIT_HELP;
+    }
+    return 0;
+}
+
+int tdm_ctl_usage(const char *command, const tdm_error_t *err) {
+    int has_help = err->status == TDM_ERR_UNSUPPORTED;
+    fprintf(stderr, "tandemctl: %s: %s\n", command, err->text);
+    return has_help ? TDM_EXIT_HELP : TDM_EXIT_USAGE;
 }
 
 int tdm_ctl_number_read(const tdm_ctl_number_t *n, const char *text) {

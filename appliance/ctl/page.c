@@ -40,7 +40,11 @@ static int is_there(const char *path) {
    used whether somebody is there or not. */
 static const char *socket_of(const tdm_ctl_options_t *o) {
     if (o->socket) return o->socket;
-    return !o->is_http_named && is_there(TDM_CTL_SOCKET) ? TDM_CTL_SOCKET : NULL;
+    return !o->is_http_named && is_there(TDM_CTL_SOCKET_PATH) ? TDM_CTL_SOCKET_PATH : NULL;
+}
+
+static long patience_ms(const tdm_ctl_options_t *o) {
+    return 1000L * (long)(o->is_patient ? o->seconds : TDM_MIN(o->seconds, TDM_CTL_ANSWER_S));
 }
 
 /* ask sends one request; body NULL: GET.  csrf: NULL or a token. */
@@ -60,7 +64,7 @@ static tdm_status_t ask(const tdm_ctl_options_t *o, const char *path, const char
     (void)curl_easy_setopt(curl, CURLOPT_URL, url);
     (void)curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, on_bytes);
     (void)curl_easy_setopt(curl, CURLOPT_WRITEDATA, page);
-    (void)curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, 5000L);
+    (void)curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, patience_ms(o));
     (void)curl_easy_setopt(curl, CURLOPT_NOPROXY, "*");
     (void)curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
     if (body) {

@@ -7,8 +7,6 @@
 
 #include "appliance/ctl/options.h"
 
-enum { TDM_EXIT_FAILED = 1, TDM_EXIT_USAGE, TDM_EXIT_DEGRADED, TDM_EXIT_UNREACHABLE };
-
 #define TDM_PAGE_MAX_SZ (4u << 20)
 
 typedef struct tdm_page {

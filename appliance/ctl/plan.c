@@ -80,8 +80,7 @@ static int list_read(const char *name, const char *value, words_t *w) {
     return strcmp(name, "--rates") == 0 ? rates_read(value, w) : policies_read(value, w);
 }
 
-/* words_read gives NULL, or the word it could not take. */
-static const char *words_read(int argc, char **argv, words_t *w) {
+static tdm_status_t words_read(int argc, char **argv, words_t *w, tdm_error_t *err) {
     const tdm_ctl_number_t number[] = {
         {"--requests", &w->requests, 2, TDM_WORKLOAD_ROW_MAX},
         {"--ttft-ms", &w->ttft_ms, 1, 1e7},
@@ -114,21 +113,21 @@ static const char *words_read(int argc, char **argv, words_t *w) {
             w->is_spread |= argv[i][2] == 's';
             continue;
         }
-        if (!value) return argv[i];
-        if (strcmp(argv[i], "--profile") == 0)
-            w->profile = value;
-        else if (strcmp(argv[i], "--trace") == 0)
-            w->trace = value;
-        else if (strcmp(argv[i], "--html") == 0)
-            w->html = value;
-        else if (strcmp(argv[i], "--rates") == 0 || strcmp(argv[i], "--policies") == 0
-                     ? !list_read(argv[i], value, w)
-                     : k == TDM_COUNT_OF(number) || !tdm_ctl_number_read(&number[k], value))
-            return argv[i];
+        const char **text = strcmp(argv[i], "--profile") == 0 ? &w->profile
+                            : strcmp(argv[i], "--trace") == 0 ? &w->trace
+                            : strcmp(argv[i], "--html") == 0  ? &w->html
+                                                              : NULL;
+        int is_list = strcmp(argv[i], "--rates") == 0 || strcmp(argv[i], "--policies") == 0;
+        if (!text && !is_list && k == TDM_COUNT_OF(number)) return tdm_ctl_no_use(argv[i], err);
+        if (!value) return tdm_error_set(err, TDM_ERR_INVAL, "%s takes a value", argv[i]);
+        if (text)
+            *text = value;
+        else if (is_list ? !list_read(argv[i], value, w) : !tdm_ctl_number_read(&number[k], value))
+            return tdm_error_set(err, TDM_ERR_INVAL, "%s: a wrong value", argv[i]);
         i++;
     }
-    if (!w->profile) return "--profile is missing";
-    return w->trace ? NULL : "--trace is missing";
+    if (!w->profile) return tdm_error_set(err, TDM_ERR_INVAL, "--profile is missing");
+    return w->trace ? TDM_OK : tdm_error_set(err, TDM_ERR_INVAL, "--trace is missing");
 }
 
 /* load_profile builds the table of a file, or of the example, and takes the
@@ -249,16 +248,12 @@ int tdm_ctl_plan(int argc, char **argv) {
                  .grid = 128,
                  .floor = 128,
                  .starve_ms = 10000};
-    const char *wrong = words_read(argc, argv, &w);
-    if (wrong) {
-        fprintf(stderr, "tandemctl: plan: %s; see tandemctl help\n", wrong);
-        return 2;
-    }
+    tdm_error_t err = {0};
+    if (words_read(argc, argv, &w, &err) != TDM_OK) return tdm_ctl_usage("plan", &err);
     uint32_t is_model = 0;
     tdm_profile_table_t *table = malloc(sizeof *table);
     tdm_planner_curve_t *curve = NULL;
     tdm_workload_t workload = {0};
-    tdm_error_t err = {0};
     tdm_status_t st = table ? load_profile(&w, table, &is_model, &err)
                             : tdm_error_set(&err, TDM_ERR_NOMEM, "no memory");
     if (st == TDM_OK) st = load_trace(&w, &workload, &err);

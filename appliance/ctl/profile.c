@@ -3,6 +3,7 @@
 
 #include "appliance/base/clock.h"
 #include "appliance/ctl/executor.h"
+#include "appliance/ctl/options.h"
 #include "appliance/measure/measure.h"
 #include "appliance/model/model.h"
 #include "appliance/profile/file.h"
@@ -44,6 +45,10 @@ static tdm_status_t words_read(int argc, char **argv, words_t *w, tdm_error_t *e
             w->is_json = 1;
             continue;
         }
+        int is_number = strcmp(a, "--budget") == 0 || strcmp(a, "--power-w") == 0;
+        if (!is_number && strcmp(a, "--out") != 0 && strcmp(a, "--config") != 0 &&
+            strcmp(a, "--set") != 0)
+            return tdm_ctl_no_use(a, err);
         if (!value) return tdm_error_set(err, TDM_ERR_INVAL, "%s takes a value", a);
         if (strcmp(a, "--out") == 0)
             w->out = value;
@@ -51,11 +56,10 @@ static tdm_status_t words_read(int argc, char **argv, words_t *w, tdm_error_t *e
             st = tdm_config_load(&w->config, value, err);
         else if (strcmp(a, "--set") == 0)
             st = tdm_config_set(&w->config, value, err);
-        else if ((strcmp(a, "--budget") == 0 && number(value, 86400, &w->budget_s)) ||
-                 (strcmp(a, "--power-w") == 0 && number(value, 100000, &w->power_w)))
-            st = TDM_OK;
-        else
-            st = tdm_error_set(err, TDM_ERR_INVAL, "%s %s: see tandemctl help", a, value);
+        else if (a[2] == 'b' ? !number(value, 86400, &w->budget_s)
+                             : !number(value, 100000, &w->power_w))
+            st =
+                tdm_error_set(err, TDM_ERR_INVAL, "%s: takes a whole number, not \"%s\"", a, value);
         if (st != TDM_OK) return st;
         i++;
     }
@@ -217,10 +221,7 @@ int tdm_ctl_profile(int argc, char **argv, const char *version) {
     tdm_error_t err = {0};
     tdm_model_t *model = NULL;
     tdm_profile_set_t set = {0};
-    if (words_read(argc, argv, &w, &err) != TDM_OK) {
-        fprintf(stderr, "tandemctl: profile: %s\n", err.text);
-        return 2;
-    }
+    if (words_read(argc, argv, &w, &err) != TDM_OK) return tdm_ctl_usage("profile", &err);
     w.version = version;
     screen.is_tty = isatty(STDERR_FILENO);
     int64_t began_ns = tdm_clock_now_ns();

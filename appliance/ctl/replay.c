@@ -59,6 +59,12 @@ static void on_signal(int number) {
 
 /* --- words ------------------------------------------------------------------ */
 
+/* Of the options that all commands share. */
+#define USE(x) TDM_CTL_USE(x)
+#define USES                                                                                       \
+    (USE(HOST) | USE(PORT) | USE(CERTIFICATE) | USE(INSECURE) | USE(HTTP) | USE(KEY) |             \
+     USE(MODEL) | USE(SEED) | USE(JSON) | USE(SECONDS))
+
 /* own takes argv[i], with its value, where it is one of replay's: the words
    taken, 0 where it is not, -1 where its value is wrong. */
 static int own(words_t *w, const char *a, const char *value) {
@@ -118,10 +124,10 @@ static tdm_status_t words_read(int argc, char **argv, words_t *w, tdm_error_t *e
         if (rest_cnt == 64) return tdm_error_set(err, TDM_ERR_INVAL, "too many words");
         rest[rest_cnt++] = argv[i++];
     }
-    tdm_status_t st = tdm_ctl_options_parse(rest_cnt, rest, 0, &w->o, err);
+    tdm_status_t st = tdm_ctl_options_parse(rest_cnt, rest, 0, USES, &w->o, err);
     if (st != TDM_OK) return st;
+    if (w->o.word_cnt) return tdm_ctl_no_use(w->o.word[0], err);
     if (!w->trace) return tdm_error_set(err, TDM_ERR_INVAL, "--trace is missing");
-    if (w->o.word_cnt) return tdm_error_set(err, TDM_ERR_INVAL, "%s: what?", w->o.word[0]);
     if ((w->load > 0) != (w->capacity > 0) || (w->load > 0 && w->rate > 0))
         return tdm_error_set(err, TDM_ERR_INVAL, "give --rate, or --load with --capacity");
     if (w->load > 0) w->rate = w->load * w->capacity;
@@ -426,14 +432,16 @@ static void release(replay_t *r) {
     tdm_workload_free(&r->warm);
 }
 
+tdm_status_t tdm_ctl_replay_fit(int argc, char **argv, tdm_error_t *err) {
+    static words_t w;
+    return words_read(argc, argv, &w, err);
+}
+
 int tdm_ctl_replay(int argc, char **argv) {
     static words_t w;
     replay_t *r = &self;
     tdm_error_t err = {0};
-    if (words_read(argc, argv, &w, &err) != TDM_OK) {
-        fprintf(stderr, "tandemctl: replay: %s; see tandemctl help\n", err.text);
-        return EXIT_USAGE;
-    }
+    if (words_read(argc, argv, &w, &err) != TDM_OK) return tdm_ctl_usage("replay", &err);
     r->w = &w;
     r->form.vocab = (uint32_t)w.vocab;
     r->form.is_plain = w.is_plain;

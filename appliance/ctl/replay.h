@@ -30,7 +30,8 @@
      --ttft-ms --gap-ms --epsilon    the targets that are judged
      --records FILE     one line of JSON a request
      --plain            only fields that every server knows
-     --json, --quiet    and tandemctl's own: --key --model --seed --seconds
+     --json, --quiet    and tandemctl's own: --key --model --seed --seconds,
+                       --certificate, --insecure
 
    Open loop: a request is due when the trace says so, and every latency
    counts from there; nobody waits for a reply to send the next.  Prompts
@@ -40,6 +41,11 @@
 
    Memory: one slot for each open request, bins for times; nothing grows
    with the length of the replay but the list itself. */
+
+#include "appliance/base/status.h"
+
+/* tdm_ctl_replay_fit refuses what tdm_ctl_replay would of the same words. */
+TDM_MUST_USE tdm_status_t tdm_ctl_replay_fit(int argc, char **argv, tdm_error_t *err);
 
 /* tdm_ctl_replay reads argv[2..) and gives the exit status: 0, 1 failed,
    2 usage, 4 unreachable. */

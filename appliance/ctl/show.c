@@ -197,7 +197,6 @@ static const char *fits(const tdm_ctl_options_t *o, const view_t *v) {
         return "metrics are text; show status says them as JSON or YAML";
     if (o->form == TDM_FORM_PROM && o->since_s)
         return "metrics count since start: rate() and increase() are Prometheus' part";
-    if (o->since_s && strcmp(v->path, "/status") != 0) return "--since is for what is counted";
     return NULL;
 }
 
@@ -210,6 +209,13 @@ int tdm_show(const tdm_ctl_options_t *o) {
         fprintf(stderr, "\n");
         return TDM_EXIT_USAGE;
     }
+    tdm_ctl_uses_t uses = UINT32_MAX;
+    int is_slowest = strcmp(v->word, "requests") == 0 || strcmp(v->word, "slowest") == 0;
+    if (!is_slowest) uses &= ~TDM_CTL_USE(SLOWEST);
+    if (strcmp(v->path, "/status") != 0 || (is_slowest && o->slowest)) uses &= ~TDM_CTL_USE(SINCE);
+    char name[32];
+    (void)snprintf(name, sizeof name, "show %s", v->word);
+    if (tdm_ctl_options_fit(o, name, uses)) return TDM_EXIT_HELP;
     static const view_t journey = {"journey", "/status", {"journey"}, {NULL}};
     int is_tree = o->form == TDM_FORM_JSON || o->form == TDM_FORM_YAML;
     if (o->slowest && strcmp(v->word, "requests") == 0) v = view_of("slowest");
@@ -219,9 +225,11 @@ int tdm_show(const tdm_ctl_options_t *o) {
         fprintf(stderr, "tandemctl: show %s: %s\n", v->word, wrong);
         return TDM_EXIT_USAGE;
     }
+    tdm_ctl_options_t ask = *o;
+    ask.is_patient = o->given[TDM_CTL_SECONDS] != NULL;
     for (;;) {
         if (o->watch_s && isatty(STDOUT_FILENO)) printf("\033[H\033[2J");
-        int rc = show_once(o, v);
+        int rc = show_once(&ask, v);
         if (!o->watch_s || ferror(stdout)) return rc;
         (void)sleep(o->watch_s);
     }

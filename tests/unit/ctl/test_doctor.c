@@ -303,13 +303,13 @@ static void options_choose_the_form(void **state) {
     char *text[] = {"tandemctl", "doctor", "-o", "text"};
     char *none[] = {"tandemctl", "doctor", "-o"};
     char *other[] = {"tandemctl", "doctor", "-o", "xml"};
-    assert_int_equal(tdm_ctl_options_parse(5, json, 2, &o, &err), TDM_OK);
+    assert_int_equal(tdm_ctl_options_parse(5, json, 2, UINT32_MAX, &o, &err), TDM_OK);
     assert_true(o.is_json && o.word_cnt == 1);
     assert_string_equal(o.word[0], "eth0");
-    assert_int_equal(tdm_ctl_options_parse(4, text, 2, &o, &err), TDM_OK);
+    assert_int_equal(tdm_ctl_options_parse(4, text, 2, UINT32_MAX, &o, &err), TDM_OK);
     assert_false(o.is_json);
-    assert_int_equal(tdm_ctl_options_parse(3, none, 2, &o, &err), TDM_ERR_INVAL);
-    assert_int_equal(tdm_ctl_options_parse(4, other, 2, &o, &err), TDM_ERR_INVAL);
+    assert_int_equal(tdm_ctl_options_parse(3, none, 2, UINT32_MAX, &o, &err), TDM_ERR_INVAL);
+    assert_int_equal(tdm_ctl_options_parse(4, other, 2, UINT32_MAX, &o, &err), TDM_ERR_INVAL);
 }
 
 int main(void) {

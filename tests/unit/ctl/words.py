@@ -1,0 +1,191 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Every command of tandemctl against every option of any: one that the
+command has a use for is taken, any other is refused by its name, with the
+command's own lines of help; and no script or page
+has anybody type such a one.  usage: words.py TANDEMCTL ROOT
+
+The words are such that a command with good options ends at once: nobody
+listens, a word it needs is missing, or the process it waits for is gone."""
+import concurrent.futures
+import os
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+SHARED = {"--host": "127.0.0.1", "--port": "1", "--certificate": "x", "--insecure": None, "--socket": "/nonexistent",
+          "--http": "http://127.0.0.1:1", "--key": "k", "--model": "m", "--max-tokens": "3", "--temperature": "0",
+          "--seed": "1", "--ids": None, "--json": None, "-o json": None, "-o yaml": None, "-o prom": None,
+          "--since": "5m", "--watch": "1", "--slowest": "3", "--confirm": "10s", "--revision": "1", "--why": "w",
+          "--reason": "w", "--out": "OUT", "--seconds": "1", "--pid": "PID"}
+OTHERS = {"--nonsense": "1", "--profile": "/nonexistent", "--trace": "/nonexistent", "--requests": "2", "--ttft-ms": "9",
+          "--ttft-share": "0.9", "--gap-ms": "9", "--epsilon": "0.1", "--appliances": "1", "--kv-pages": "9",
+          "--noise": "0", "--html": "OUT", "--rates": "1", "--scale": "1", "--cv": "1", "--sequences": "2",
+          "--context": "64", "--prefill-tokens": "64", "--grid": "64", "--floor": "64", "--starve-ms": "9",
+          "--policies": "quantile", "--link-gbit": "1", "--kv-bytes": "9", "--link-us": "1", "--spread": None,
+          "--window": "9", "--clock": "9", "--door": "http1", "--rate": "1", "--load": "1", "--capacity": "1",
+          "--duration": "1", "--vocab": "9", "--connections": "1", "--open-max": "1", "--records": "OUT", "--warm": "1",
+          "--cut": None, "--text-seed": "1", "--plain": None, "--quiet": None, "--cells": "fused/quantile",
+          "--planned": "/nonexistent", "--only": "fused/quantile", "--first": "1", "--note": "a=b", "--keep": "a/b",
+          "--plan": "/nonexistent", "--config": "/nonexistent", "--set": "model.path=/nonexistent", "--budget": "1",
+          "--power-w": "1", "--at": "-1", "--iteration": "1", "--fallback": "operator", "--flight": "/nonexistent",
+          "--format": "chrome", "--root": "ROOT"}
+PAGE = "--socket --http --key"
+ASK = "--host --port --certificate --insecure --key --model --max-tokens --temperature --seed --ids --json -o-json --seconds"
+FORM = "--json -o-json"
+CHANGE = f"{PAGE} --why --reason --seconds"
+SHOW = f"{PAGE} {FORM} -o-yaml -o-prom --watch --seconds"
+REPLAY = ("--trace --door --rate --load --capacity --requests --duration --cv --scale --context --vocab --connections "
+          "--open-max --ttft-ms --gap-ms --epsilon --records --warm --cut --text-seed --spread --plain --quiet "
+          f"--host --port --certificate --insecure --http --key --model --seed --seconds {FORM}")
+# What is typed, what has a use there.
+COMMANDS = {
+    "chat": ASK, "generate": ASK, "top": f"{PAGE} --watch --why --reason", "wait": f"{PAGE} --seconds --pid",
+    "config show": SHOW, "config diff": f"{PAGE} {FORM}", "config apply": f"{CHANGE} --confirm --revision",
+    "config confirm": CHANGE, "config rollback": CHANGE, "reload": CHANGE, "drain": CHANGE, "undrain": CHANGE,
+    "support": f"{PAGE} --out", "doctor": f"--model {FORM}", "completion": "", "version": "", "--version": "",
+    "appliance help": "", "appliance check /nonexistent": "", "appliance kernel": "--root", "appliance kernel /nonexistent": "",
+    "appliance accept /nonexistent": "--root", "appliance render": "--root",
+    "plan": "--profile --trace --requests --ttft-ms --ttft-share --gap-ms --epsilon --appliances --kv-pages --noise --seed "
+            "--json --html --rates --scale --cv --sequences --context --prefill-tokens --grid --floor --starve-ms "
+            "--policies --link-gbit --kv-bytes --link-us --spread --window --clock",
+    "replay": REPLAY,
+    "bench serve": f"{REPLAY} --socket --out --rates --cells --window --planned --only --first --note",
+    "bench merge": "--out --keep --plan",
+    "profile": "--out --config --set --budget --power-w --json",
+    "explain": "--at --iteration --slowest --fallback --flight", "trace": "--format --seconds --flight",
+}
+# These read their words themselves; the rest has one reader.
+OWN = ("appliance", "plan", "replay", "bench", "profile", "explain", "trace")
+# of show: the words whose figures are counts over a time
+COUNTED = ("status health slo scheduler attention fallbacks drops rings tiles kv requests flight gpu power").split()
+for word in COUNTED + "slowest journey metrics config changes audit models version".split():
+    COMMANDS[f"show {word}"] = (SHOW + (" --since" if word in COUNTED else "") +
+                                (" --slowest" if word in ("requests", "slowest") else ""))
+
+
+
+def told(ctl, env, words):
+    try:
+        r = subprocess.run([ctl, *words], capture_output=True, text=True, check=False, timeout=10, env=env,
+                           stdin=subprocess.DEVNULL)
+    except subprocess.TimeoutExpired:
+        return -1, "no end within 10 s"
+    return r.returncode, r.stderr
+
+
+def typed(root):
+    """What scripts and pages have somebody type: (file, words)."""
+    for folder in ("deploy", "README.md"):
+        folder = os.path.join(root, folder)
+        for place, _, names in os.walk(folder) if os.path.isdir(folder) else [(root, [], ["README.md"])]:
+            for name in names:
+                path = os.path.join(place, name)
+                try:
+                    with open(path, encoding="utf-8") as f:
+                        text = f.read().replace("\\\n", " ")
+                except UnicodeDecodeError:
+                    continue
+                for line in re.findall(r"(?:tandemctl|\$ctl)\"? +([a-z][^`|;&<>#()\n]*)", text):
+                    yield os.path.relpath(path, root), line.split()
+
+
+def check_typed(root):
+    """Each option of those has a use there: the table says so, and main holds the table to the program."""
+    wrong, cnt = [], 0
+    for path, words in typed(root):
+        command = next((c for c in (" ".join(words[:2]), words[0]) if c in COMMANDS), None)
+        for i, word in enumerate(words):
+            if command is None or not re.fullmatch(r"--[a-z-]+|-o", word):
+                continue
+            cnt += 1
+            option = f"-o-{words[i + 1]}" if word == "-o" and i + 1 < len(words) else word
+            if option not in COMMANDS[command].split():
+                wrong.append(f"{path}: {' '.join(words)}: {command} has no use for {word}")
+    return wrong + ([] if cnt > 30 else [f"only {cnt} options were found in scripts and pages"])
+
+
+def check_patience(ctl, env):
+    """show waits as long for an answer that does not come as it was told to."""
+    wrong = []
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        for seconds in (1, 7):
+            begin = time.monotonic()
+            rc, _ = told(ctl, env, ["show", "health", "--seconds", str(seconds), "--http",
+                                    f"http://127.0.0.1:{deaf.getsockname()[1]}"])
+            took = time.monotonic() - begin
+            if rc != 4 or not seconds - 0.1 <= took < seconds + 2.5:
+                wrong.append(f"show health --seconds {seconds}: {rc} after {took:.1f} s")
+    return wrong
+
+
+def main():
+    ctl, root = sys.argv[1:]
+    env = {k: v for k, v in os.environ.items() if k != "TANDEM_SOCKET"} | {"TANDEM_SOCKET": "/nonexistent"}
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    text = subprocess.run([ctl, "help"], capture_output=True, text=True, check=True).stdout
+    commands, options = text.split("options:\n")
+    named = set(re.findall(r"^  ([a-z]+)", commands, re.M))
+    wrong = check_typed(root) + check_patience(ctl, env)
+    if {c.split()[0] for c in COMMANDS} - {"--version"} != named:
+        wrong.append(f"commands of the help: {sorted(named)}")
+    known = {o.split()[0] for o in {**SHARED, **OTHERS}}
+    lacking = set(re.findall(r"--[a-z]+(?:-[a-z]+)*", text)) - known - {"--version", "--help"}
+    if lacking:
+        wrong.append(f"options of the help that this test does not know: {lacking}")
+    if not set(re.findall(r"^  (--[a-z-]+)", options, re.M)) <= set(SHARED):
+        wrong.append("options that commands share and this test does not know")
+    with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(2) as pool:
+        asked = {}
+        for command, used in COMMANDS.items():
+            base = ["--pid", str(ended.pid)] if command == "wait" else []
+            others = OTHERS if command.split()[0] in OWN else dict(list(OTHERS.items())[:3])
+            for option, value in {**SHARED, **others}.items():
+                value = {"OUT": os.path.join(folder, "out"), "PID": str(ended.pid),
+                         "ROOT": os.path.join(folder, "root")}.get(value, value)
+                words = [*command.split(), *base, *option.split(), *([value] if value else [])]
+                is_used = option.replace(" ", "-") in used.split()
+                if is_used and command.split()[0] in ("show", "config") and option == "--watch":
+                    words.append("--nonsense")  # it would ask again and again
+                asked[tuple(words)] = command, option, is_used, pool.submit(told, ctl, env, words)
+        for words, (command, option, is_used, r) in asked.items():
+            rc, said = r.result()
+            name = option.split()[0]
+            refused = [x for x in said.splitlines() if f"no use for {name}" in x]
+            if is_used and refused:
+                wrong.append(f"{words}: refused, and has a use: {said}")
+            if not is_used and not (rc == 2 and refused and f"usage: tandemctl {command.split()[0].strip('-')}" in said):
+                wrong.append(f"{words}: gave {rc} and said {said[:200]!r}")
+        for word in ("drain x", "undrain x", "reload x", "wait x", "top x", "version x", "doctor a b", "show kv x",
+                     "chat a b", "support bundle x", "completion bash x", "replay x"):
+            rc, said = told(ctl, env, word.split())
+            if rc != 2 or f'no use for "{word.split()[-1]}"' not in said:
+                wrong.append(f"{word}: gave {rc} and said {said[:200]!r}")
+        for words in ("--at -1 --slowest", "--iteration 3 --fallback operator", "--at -1 --iteration 2"):
+            rc, said = told(ctl, env, ["explain", *words.split()])
+            if rc != 2 or "one of --at" not in said:
+                wrong.append(f"explain {words}: gave {rc} and said {said[:200]!r}")
+        # what bash offers after a dash is what the command takes
+        script = subprocess.run([ctl, "completion", "bash"], capture_output=True, text=True, check=True).stdout
+        for command, used in COMMANDS.items():
+            if " " in command or command.startswith("-"):
+                continue
+            offered = subprocess.run(["bash", "-c", script + "\n" + f'COMP_WORDS=(tandemctl {command} -); COMP_CWORD=2; '
+                                      '_tandemctl; printf "%s\\n" "${COMPREPLY[@]}"'], capture_output=True, text=True,
+                                     check=True).stdout.split()
+            want = {("-o" if x.startswith("-o") else x) for x in used.split()} - {"--reason"}
+            if command in ("plan", "replay", "profile"):  # their own, as the help names them
+                offered, want = [x for x in offered if x not in want], set()
+            if set(offered) != want:
+                wrong.append(f"bash offers for {command}: {sorted(set(offered) ^ want)}")
+    for line in wrong[:40]:
+        print(line)
+    print(f"{len(asked)} asked, {len(wrong)} wrong")
+    return 1 if wrong else 0
+
+
+sys.exit(main())
