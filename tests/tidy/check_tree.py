@@ -303,6 +303,25 @@ def check_options(root, names, out):
     out += [f"{main}: nothing reads {o}" for o in sorted(told - reads)]
 
 
+def check_labels(root, names, out):
+    """A metric is set by code, and so is each value of a label of which code names any: an exported 0 that nobody
+    ever raises is no news.  Labels that an enum of the code counts through are named by none."""
+    births = "telemetry/block/metrics.def"
+    if births not in names:
+        return
+    text = read(root, births)
+    code = "".join(read(root, n) for n in names if n.endswith((".c", ".h"))
+                   and (not n.startswith(("tests/", "telemetry/read/")) or n == "telemetry/read/process.c"))
+    named = set(re.findall(r"\bTDM_(?:LABEL|METRIC)_(\w+)", code))
+    for label in re.findall(r"^TDM_LABELS\((\w+)", text, re.M):
+        values = re.findall(rf"TDM_VALUE\({label}, (\w+)\)", text)
+        if any(f"{label}_{v}" in named for v in values):
+            out += [f"{births}: nothing sets {label} {v}" for v in values if f"{label}_{v}" not in named]
+    for metric in re.findall(r"^TDM_(?:COUNTER|GAUGE|HISTOGRAM)\((\w+)", text, re.M):
+        if metric not in named:
+            out.append(f"{births}: nothing sets {metric}")
+
+
 def check_dead(root, names, out):
     """A function or macro that a header offers is used by code, and a function by another file than its own:
     comments and its definition do not count."""
@@ -355,6 +374,7 @@ def check(root):
     check_mutants(root, names, out)
     check_pages(root, names, out)
     check_options(root, names, out)
+    check_labels(root, names, out)
     check_orphans(root, names, out)
     check_dead(root, names, out)
     check_format(root, names, out)
@@ -395,6 +415,9 @@ def self_test():
         put("appliance/ctl/tandemctl.c", spdx + '"go --told N --lost N"\n')
         put("appliance/ctl/options.c", spdx + '"--told" "--hidden"\n')
         put("appliance/config/config.def", spdx + 'TDM_U64(door, bytes, 1)\n')
+        put("telemetry/block/metrics.def", spdx + 'TDM_LABELS(END, "end", TDM_VALUE(END, met) TDM_VALUE(END, unmet))\n'
+            'TDM_LABELS(WAY, "way", TDM_VALUE(WAY, counted))\nTDM_COUNTER(raised, x)\nTDM_GAUGE(idle, x)\n')
+        put("telemetry/block/ends.c", spdx + "int a = TDM_LABEL_END_met + TDM_METRIC_raised;\n")
         put("deploy/docs/metrics.md", "`tandem_here`\n")
         put("tests/e2e/lonely.py", "# SPDX-License-Identifier: Apache-2.0\nimport friend\n")
         put("tests/e2e/friend.py", "# SPDX-License-Identifier: Apache-2.0\n")
@@ -407,7 +430,7 @@ def self_test():
                      "no test is named an_absent_test", "does not name hidden", "\"Refused by name\" names idle", "a cycle of arrows", "nobody uses TDM_LONELY",
                      "nobody uses tdm_alone", "nobody uses tdm_caller",
                      "only appliance/ring/ring.c uses tdm_inward", "help does not name --hidden", "nothing reads --lost",
-                     "links gone.md", "net/none.c is not there", "no key door.size", "no metric tandem_gone",
+                     "nothing sets END unmet", "nothing sets idle", "links gone.md", "net/none.c is not there", "no key door.size", "no metric tandem_gone",
                      "lets a use b", "lonely.py: nothing runs it", "faults.md: no page links it",
                      "appliance/ring/lost.c: orders memory",
                      "a.ratio is 1.35 in the ledger, not 1.2",
@@ -415,7 +438,7 @@ def self_test():
             if want not in found:
                 print(f"self-test: the check for '{want}' did not fire\n{found}")
                 return 1
-        if "does not name counts" in found or "a_present_one" in found or "b.us" in found or "tdm_called" in found \
+        if "END met" in found or "WAY" in found or "sets raised" in found or "does not name counts" in found or "a_present_one" in found or "b.us" in found or "tdm_called" in found \
                 or "ring.c: orders" in found or "\"there\"" in found \
                 or "--told" in found or "page.md: links page.md" in found or "step.c is not" in found \
                 or "door.bytes" in found or "tandem_here" in found or "friend.py" in found or "page.md: no page" in found or "lets api" in found:

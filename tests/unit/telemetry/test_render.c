@@ -194,7 +194,7 @@ static void compat_families_are_sums_of_native_series(void **state) {
                   tdm_series3(TDM_METRIC_requests_total, c, c, TDM_LABEL_OUTCOME_cancelled), 5);
     }
     tdm_count(&block, TDM_METRIC_requests_total,
-              tdm_series3(TDM_METRIC_requests_total, 0, 1, TDM_LABEL_OUTCOME_timeout), 2);
+              tdm_series3(TDM_METRIC_requests_total, 0, 1, TDM_LABEL_OUTCOME_error), 2);
     tdm_count(&block, TDM_METRIC_refusals_total, tdm_label_reason(TDM_REFUSE_waiting_full), 7);
     tdm_gauge_set(&block, TDM_METRIC_kv_usage_ratio, 0, 250000);
     tdm_gauge_set(&block, TDM_METRIC_kv_pages, TDM_LABEL_KV_total, 4096);
