@@ -103,7 +103,6 @@ static void build_sum(tdm_house_t *h) {
 
 static void facts(tdm_house_t *h) {
     h->pages.model_name = h->model_name;
-    h->pages.flight = h->flight.mem;
     tdm_pages_fact(&h->pages, "version", h->version);
     build_sum(h);
     tdm_pages_fact(&h->pages, "build", h->build);
@@ -171,7 +170,8 @@ static tdm_status_t open_http1(tdm_house_t *h, tdm_error_t *err) {
         wires.arrivals[k] = &h->wires.arrivals[k];
         wires.hangups[k] = &h->wires.hangups[k];
     }
-    tdm_status_t st = tdm_pages_open(&h->pages, &h->wires, c, &h->console, h->start_ns, err);
+    tdm_status_t st =
+        tdm_pages_open(&h->pages, &h->wires, c, &h->console, h->flight.mem, h->start_ns, err);
     if (st == TDM_OK) st = open_console(h, err);
     if (st != TDM_OK) return st;
     facts(h);

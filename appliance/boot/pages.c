@@ -16,18 +16,21 @@
 #include <string.h>
 
 tdm_status_t tdm_pages_open(tdm_pages_t *p, const tdm_wires_t *wires, const tdm_config_t *config,
-                            tdm_console_t *console, int64_t start_ns, tdm_error_t *err) {
+                            tdm_console_t *console, const void *flight, int64_t start_ns,
+                            tdm_error_t *err) {
     *p = (tdm_pages_t){.wires = wires,
                        .config = config,
                        .console = console,
+                       .flight = flight,
                        .start_ns = start_ns,
                        .cap = TDM_METRICS_TEXT_MAX};
     p->text = malloc(p->cap);
     p->gz = malloc(p->cap);
     p->past = calloc(TDM_PAGES_PAST, sizeof *p->past);
     p->history = calloc(1, sizeof *p->history);
+    if (flight) p->stories = malloc(tdm_recent_footprint(flight));
     (void)pthread_mutex_init(&p->lock, NULL);
-    if (p->text && p->gz && p->past && p->history) {
+    if (p->text && p->gz && p->past && p->history && (p->stories || !flight)) {
         tdm_web_open(&p->web, config->control_chart);
         return TDM_OK;
     }
@@ -41,9 +44,11 @@ void tdm_pages_close(tdm_pages_t *p) {
     free(p->gz);
     free(p->past);
     free(p->history);
+    free(p->stories);
     p->text = p->gz = NULL;
     p->past = NULL;
     p->history = NULL;
+    p->stories = NULL;
 }
 
 void tdm_pages_fact(tdm_pages_t *p, const char *key, const char *value) {
@@ -222,9 +227,9 @@ static size_t iterations_text(tdm_pages_t *p, uint64_t from, uint64_t *next, cha
 static size_t requests_text(tdm_pages_t *p, uint32_t max, char *buf, size_t cap) {
     FILE *f = fmemopen(buf, cap, "w");
     if (!f) return 0;
-    tdm_status_t st = tdm_recent_slowest(p->flight, max, f);
+    tdm_recent_slowest(p->flight, p->stories, max, f);
     long sz = ftell(f);
-    return fclose(f) == 0 && sz > 0 && st == TDM_OK ? (size_t)sz : 0;
+    return fclose(f) == 0 && sz > 0 ? (size_t)sz : 0;
 }
 
 static int iterations(tdm_pages_t *p, const tdm_http1_ask_t *ask, tdm_http1_page_t *page) {

@@ -50,6 +50,7 @@ typedef struct tdm_pages {
     tdm_web_t web;          /* /ui: open to whoever reaches the door, it holds no data */
     const char *model_name; /* served */
     const void *flight;     /* the recorder's memory; NULL: none */
+    void *stories;          /* room for its requests; NULL: no recorder */
     int64_t start_ns;
     tdm_fact_t fact[TDM_PAGES_FACT_MAX];
     uint32_t fact_cnt;
@@ -62,10 +63,11 @@ typedef struct tdm_pages {
     size_t cap;
 } tdm_pages_t;
 
-/* tdm_pages_open takes the buffers; the pointers outlive it. */
+/* tdm_pages_open takes the buffers, those for the recorder's requests too;
+   the pointers outlive it.  flight NULL: no recorder. */
 TDM_MUST_USE tdm_status_t tdm_pages_open(tdm_pages_t *p, const tdm_wires_t *wires,
                                          const tdm_config_t *config, tdm_console_t *console,
-                                         int64_t start_ns, tdm_error_t *err);
+                                         const void *flight, int64_t start_ns, tdm_error_t *err);
 
 /* tdm_pages_fact adds a label of build_info; kept by pointer.  Before the
    door opens. */

@@ -135,9 +135,9 @@ static void request(file_t *o, const tdm_story_t *story, int64_t begin_ns, int64
 
 tdm_status_t tdm_trace_otlp(const void *mem, const tdm_trace_span_t *span, FILE *f) {
     file_t o = {.f = f, .h = mem};
-    tdm_story_t *story;
-    size_t story_cnt;
-    if (tdm_stories(mem, &story, &story_cnt) != TDM_OK) return TDM_ERR_NOMEM;
+    tdm_story_t *story = malloc(tdm_stories_footprint(mem));
+    if (!story) return TDM_ERR_NOMEM;
+    size_t story_cnt = tdm_stories(mem, story);
     (void)fprintf(f, "{\"resourceSpans\":[{\"resource\":{\"attributes\":[");
     text(&o, "service.name", "tandem");
     text(&o, "service.version", o.h->version);

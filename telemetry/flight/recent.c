@@ -4,7 +4,6 @@
 #include "telemetry/flight/story_private.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
 
 static double ms(int64_t ns) {
     return (double)ns / 1e6;
@@ -53,9 +52,18 @@ static int64_t took(const tdm_story_t *s) {
     return end_ns - begin_ns;
 }
 
-static int slower_first(const void *a, const void *b) {
-    int64_t x = took(a), y = took(b);
-    return x < y ? 1 : x > y ? -1 : 0;
+/* slowest brings the max slowest of s[cnt] to its front, the slowest first,
+   and gives how many there are; the rest is lost. */
+static size_t slowest(tdm_story_t *s, size_t cnt, uint32_t max) {
+    size_t n = 0;
+    for (size_t i = 0; i < cnt && max > 0; i++) {
+        tdm_story_t x = s[i];
+        if (n == max && took(&x) <= took(&s[n - 1])) continue;
+        size_t at = n < max ? n++ : n - 1;
+        for (; at > 0 && took(&s[at - 1]) < took(&x); at--) s[at] = s[at - 1];
+        s[at] = x;
+    }
+    return n;
 }
 
 static void story(const tdm_story_t *s, FILE *f) {
@@ -79,17 +87,17 @@ static void story(const tdm_story_t *s, FILE *f) {
     (void)fprintf(f, "}}");
 }
 
-tdm_status_t tdm_recent_slowest(const void *mem, uint32_t max, FILE *f) {
-    tdm_story_t *s = NULL;
-    size_t cnt = 0;
-    if (mem && tdm_stories(mem, &s, &cnt) != TDM_OK) return TDM_ERR_NOMEM;
-    if (cnt) qsort(s, cnt, sizeof *s, slower_first);
+uint64_t tdm_recent_footprint(const void *mem) {
+    return mem ? tdm_stories_footprint(mem) : 0;
+}
+
+void tdm_recent_slowest(const void *mem, void *room, uint32_t max, FILE *f) {
+    tdm_story_t *s = room;
+    size_t cnt = mem ? slowest(s, tdm_stories(mem, s), max) : 0;
     (void)fputc('[', f);
-    for (size_t i = 0; i < cnt && i < max; i++) {
+    for (size_t i = 0; i < cnt; i++) {
         if (i) (void)fputc(',', f);
         story(&s[i], f);
     }
     (void)fputc(']', f);
-    free(s);
-    return TDM_OK;
 }

@@ -32,7 +32,14 @@ uint64_t tdm_recent_iterations(const void *mem, uint64_t from, uint32_t max, FIL
        "phases": {"ingest": 1.0, "queue": 2.0, "prefill": 90.0,
                   "decode": 800.0}}, ...]
 
-   A phase that has not ended is left out.  TDM_ERR_NOMEM. */
-TDM_MUST_USE tdm_status_t tdm_recent_slowest(const void *mem, uint32_t max, FILE *f);
+   A phase that has not ended is left out.  Allocates nothing: a console
+   asks each second, for as long as it is open.  room is the caller's,
+   tdm_recent_footprint bytes, aligned to 8; what it holds is nobody's.
+   mem NULL: no recorder, an empty array, and room may be NULL. */
+void tdm_recent_slowest(const void *mem, void *room, uint32_t max, FILE *f);
+
+/* tdm_recent_footprint: bytes of that room, the same for as long as mem is
+   mapped; 0 where mem is NULL. */
+uint64_t tdm_recent_footprint(const void *mem);
 
 #endif /* TDM_TELEMETRY_RECENT_H */

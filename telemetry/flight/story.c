@@ -5,7 +5,7 @@
 #include "appliance/abi/reasons.h"
 #include "telemetry/block/labels.h"
 
-#include <stdlib.h>
+#include <string.h>
 
 const tdm_phase_t tdm_phase[TDM_PHASE_CNT] = {
     {"ingest", TDM_HOP_ARRIVED, TDM_HOP_SUBMITTED},
@@ -38,13 +38,23 @@ static void tell(tdm_story_t *s, const tdm_flight_hop_t *h) {
     s->output_cnt = TDM_MAX(s->output_cnt, h->output_cnt);
 }
 
-tdm_status_t tdm_stories(const void *mem, tdm_story_t **out, size_t *cnt) {
-    const tdm_flight_head_t *head = mem;
-    uint64_t hops = 0, size = 2;
+/* place_cnt is a power of two, and at least twice as many as there are hops. */
+static uint64_t place_cnt(const tdm_flight_head_t *head) {
+    uint64_t hops = 0, cnt = 2;
     for (uint32_t i = 1; i < head->ring_cnt; i++) hops += head->ring[i].slot_cnt;
-    while (size < 2 * hops) size *= 2;
-    tdm_story_t *table = calloc(size, sizeof *table);
-    if (!table) return TDM_ERR_NOMEM;
+    while (cnt < 2 * hops) cnt *= 2;
+    return cnt;
+}
+
+uint64_t tdm_stories_footprint(const void *mem) {
+    return place_cnt(mem) * sizeof(tdm_story_t);
+}
+
+size_t tdm_stories(const void *mem, tdm_story_t *table) {
+    const tdm_flight_head_t *head = mem;
+    uint64_t size = place_cnt(head);
+    size_t cnt = 0;
+    memset(table, 0, size * sizeof *table);
     for (uint32_t i = 1; i < head->ring_cnt; i++) {
         uint64_t newest = tdm_flight_newest(mem, i);
         for (uint64_t n = tdm_flight_oldest(mem, i); n < newest; n++) {
@@ -54,11 +64,9 @@ tdm_status_t tdm_stories(const void *mem, tdm_story_t **out, size_t *cnt) {
             tell(place(table, size - 1, &h), &h);
         }
     }
-    *cnt = 0;
     for (uint64_t i = 0; i < size; i++)
-        if (table[i].last.handle.generation != 0) table[(*cnt)++] = table[i];
-    *out = table;
-    return TDM_OK;
+        if (table[i].last.handle.generation != 0) table[cnt++] = table[i];
+    return cnt;
 }
 
 void tdm_story_span(const tdm_story_t *s, int64_t *begin_ns, int64_t *end_ns) {

@@ -24,9 +24,14 @@ typedef struct tdm_phase {
 #define TDM_PHASE_CNT 4
 extern const tdm_phase_t tdm_phase[TDM_PHASE_CNT];
 
-/* tdm_stories reads all hops that are there; the caller frees *out, in no
-   order.  TDM_ERR_NOMEM. */
-TDM_MUST_USE tdm_status_t tdm_stories(const void *mem, tdm_story_t **out, size_t *cnt);
+/* tdm_stories_footprint: bytes of the table that tdm_stories fills, the
+   same for as long as mem is mapped. */
+uint64_t tdm_stories_footprint(const void *mem);
+
+/* tdm_stories reads all hops that are there into table, aligned to 8 and
+   tdm_stories_footprint bytes long, and gives how many stories they make;
+   in no order.  Allocates nothing. */
+size_t tdm_stories(const void *mem, tdm_story_t *table);
 
 /* tdm_story_span gives its first and last known moment. */
 void tdm_story_span(const tdm_story_t *s, int64_t *begin_ns, int64_t *end_ns);

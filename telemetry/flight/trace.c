@@ -110,9 +110,9 @@ static void request(const tdm_flight_head_t *h, const tdm_story_t *s, FILE *f) {
 
 tdm_status_t tdm_trace_chrome(const void *mem, const tdm_trace_span_t *span, FILE *f) {
     const tdm_flight_head_t *h = mem;
-    tdm_story_t *story;
-    size_t story_cnt;
-    if (tdm_stories(mem, &story, &story_cnt) != TDM_OK) return TDM_ERR_NOMEM;
+    tdm_story_t *story = malloc(tdm_stories_footprint(mem));
+    if (!story) return TDM_ERR_NOMEM;
+    size_t story_cnt = tdm_stories(mem, story);
     head(h, f);
     uint64_t newest = tdm_flight_newest(mem, 0);
     for (uint64_t n = tdm_flight_oldest(mem, 0); n < newest; n++) {
