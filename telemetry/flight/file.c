@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pwd.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
@@ -20,14 +21,91 @@ static tdm_status_t refuse(tdm_flight_file_t *f, const char *path, const char *w
     return tdm_error_set(err, TDM_ERR_IO, "%s: %s: %s", path, what, strerror(code));
 }
 
+/* is_trusted: a user who may write what the appliance and its operators
+   take for the recorder. */
+static int is_trusted(uid_t uid) {
+    if (uid == 0 || uid == geteuid()) return 1;
+    const struct passwd *own = getpwnam(TDM_FLIGHT_USER);
+    return own && own->pw_uid == uid;
+}
+
+/* folder looks at that of path: whether all may write it.  Where they may, it
+   must be sticky. */
+static tdm_status_t folder(const char *path, int *is_open_to_all, tdm_error_t *err) {
+    char name[512];
+    struct stat info;
+    const char *slash = strrchr(path, '/');
+    size_t sz = !slash ? 1 : slash == path ? 1 : (size_t)(slash - path);
+    if (sz >= sizeof name)
+        return tdm_error_set(err, TDM_ERR_INVAL, "%s: the path is too long", path);
+    (void)snprintf(name, sizeof name, "%.*s", (int)sz, slash ? path : ".");
+    if (stat(name, &info) != 0)
+        return tdm_error_set(err, TDM_ERR_IO, "%s: %s", name, strerror(errno));
+    *is_open_to_all = (info.st_mode & S_IWOTH) != 0;
+    if (*is_open_to_all && !(info.st_mode & S_ISVTX))
+        return tdm_error_set(err, TDM_ERR_PERM,
+                             "%s: all may replace the files of its folder, which is not sticky: "
+                             "chmod +t, or another flight.path",
+                             path);
+    return TDM_OK;
+}
+
+/* judge refuses what is not to be taken for a recorder. */
+static tdm_status_t judge(const char *path, const struct stat *info, tdm_error_t *err) {
+    int is_open_to_all;
+    tdm_status_t st = folder(path, &is_open_to_all, err);
+    if (st != TDM_OK) return st;
+    if (!S_ISREG(info->st_mode))
+        return tdm_error_set(err, TDM_ERR_PERM, "%s: %s: no plain file is there", path,
+                             S_ISLNK(info->st_mode)    ? "a symbolic link"
+                             : S_ISDIR(info->st_mode)  ? "a folder"
+                             : S_ISFIFO(info->st_mode) ? "a pipe"
+                                                       : "a device or a socket");
+    if (!is_open_to_all) return TDM_OK;
+    if (!is_trusted(info->st_uid))
+        return tdm_error_set(err, TDM_ERR_PERM,
+                             "%s: of user %u, who is neither root, nor " TDM_FLIGHT_USER
+                             ", nor user %u that asks: remove it, or another flight.path",
+                             path, (unsigned)info->st_uid, (unsigned)geteuid());
+    if (info->st_mode & (S_IWGRP | S_IWOTH))
+        return tdm_error_set(err, TDM_ERR_PERM, "%s: mode %04o: others than its owner may write it",
+                             path, (unsigned)(info->st_mode & 07777));
+    if (info->st_nlink != 1)
+        return tdm_error_set(err, TDM_ERR_PERM, "%s: the file has %lu names", path,
+                             (unsigned long)info->st_nlink);
+    return TDM_OK;
+}
+
+/* take opens what is there and may be trusted; *fd is -1 where nothing is.
+   Judged before, so that nothing strange is opened, and after: it may have
+   been put in another's place meanwhile. */
+static tdm_status_t take(const char *path, int flags, int *fd, tdm_error_t *err) {
+    struct stat info;
+    *fd = -1;
+    if (lstat(path, &info) != 0 && errno == ENOENT) {
+        int is_open_to_all;
+        return folder(path, &is_open_to_all, err);
+    }
+    tdm_status_t st = lstat(path, &info) == 0 ? judge(path, &info, err) : TDM_OK;
+    if (st != TDM_OK) return st;
+    *fd = open(path, flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (*fd < 0 || fstat(*fd, &info) != 0)
+        st = tdm_error_set(err, TDM_ERR_IO, "%s: %s", path, strerror(errno));
+    else
+        st = judge(path, &info, err);
+    if (st == TDM_OK) return TDM_OK;
+    if (*fd >= 0) (void)close(*fd);
+    *fd = -1;
+    return st;
+}
+
 /* set_aside renames what another life left, unless that life goes on. */
 static tdm_status_t set_aside(const char *path, tdm_error_t *err) {
     char last[512];
-    int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-    if (fd < 0 && errno == ENOENT) return TDM_OK;
-    if (fd < 0) return tdm_error_set(err, TDM_ERR_IO, "%s: %s", path, strerror(errno));
+    int fd;
+    tdm_status_t st = take(path, O_RDWR, &fd, err);
+    if (st != TDM_OK || fd < 0) return st;
     int is_free = flock(fd, LOCK_EX | LOCK_NB) == 0;
-    tdm_status_t st = TDM_OK;
     if (!is_free)
         st = tdm_error_set(err, TDM_ERR_FULL, "%s: another process writes it", path);
     else if ((size_t)snprintf(last, sizeof last, "%s.last", path) >= sizeof last)
@@ -74,8 +152,9 @@ tdm_status_t tdm_flight_create(tdm_flight_file_t *f, const char *path,
 tdm_status_t tdm_flight_open(tdm_flight_file_t *f, const char *path, const char *version,
                              tdm_error_t *err) {
     *f = (tdm_flight_file_t){.fd = -1};
-    f->fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (f->fd < 0) return refuse(f, path, "cannot be read", err);
+    tdm_status_t st = take(path, O_RDONLY, &f->fd, err);
+    if (st != TDM_OK) return st;
+    if (f->fd < 0) return tdm_error_set(err, TDM_ERR_IO, "%s: there is none", path);
     struct stat info;
     if (fstat(f->fd, &info) != 0) return refuse(f, path, "fstat", err);
     if (info.st_size < (off_t)sizeof(tdm_flight_head_t)) {
@@ -86,7 +165,7 @@ tdm_status_t tdm_flight_open(tdm_flight_file_t *f, const char *path, const char 
     void *mem = mmap(NULL, f->sz, PROT_READ, MAP_SHARED, f->fd, 0);
     if (mem == MAP_FAILED) return refuse(f, path, "mmap", err);
     f->mem = mem;
-    tdm_status_t st = tdm_flight_check(f->mem, f->sz, version, err);
+    st = tdm_flight_check(f->mem, f->sz, version, err);
     if (st != TDM_OK) tdm_flight_close(f);
     return st;
 }

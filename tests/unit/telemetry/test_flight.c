@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Goal: the flight recorder keeps the newest records whole, a reader beside
-   a writer never sees half of one, and no damaged file does more than be
-   refused.
+   a writer never sees half of one, and no damaged file, and nothing that
+   another put in its place, does more than be refused.
    Method: rings in memory, a writer thread, a child that is killed while
    it writes, and seeded damage to every byte of the header. */
 #include <setjmp.h>
@@ -211,6 +211,91 @@ static void a_file_has_one_writer(void **state) {
     assert_int_equal(tdm_flight_open(&f, "/nonexistent/flight", "1", &err), TDM_ERR_IO);
 }
 
+/* What somebody may have put where the recorder goes. */
+typedef enum squat {
+    SQUAT_OWN, /* what an earlier life left: no squat */
+    SQUAT_LINK,
+    SQUAT_DANGLING,
+    SQUAT_PIPE,
+    SQUAT_FOLDER,
+    SQUAT_OTHERS,  /* of another user */
+    SQUAT_WIDE,    /* others may write it */
+    SQUAT_TWICE,   /* a second name of somebody's file */
+    SQUAT_REPLACE, /* nothing, in a folder without the sticky bit */
+    SQUAT_CNT
+} squat_t;
+
+static void squat_make(squat_t kind, const char *at, const char *beside) {
+    tdm_flight_file_t f;
+    tdm_error_t err = {0};
+    assert_int_equal(chmod(dir, 01777), 0);
+    if (kind != SQUAT_DANGLING && kind != SQUAT_REPLACE) {
+        assert_int_equal(tdm_flight_create(&f, beside, &sizes, "1", "m", 0, 0, &err), TDM_OK);
+        tdm_flight_close(&f);
+    }
+    if (kind == SQUAT_LINK || kind == SQUAT_DANGLING) assert_int_equal(symlink(beside, at), 0);
+    if (kind == SQUAT_PIPE) assert_int_equal(mkfifo(at, 0600), 0);
+    if (kind == SQUAT_FOLDER) assert_int_equal(mkdir(at, 0700), 0);
+    if (kind == SQUAT_TWICE) assert_int_equal(link(beside, at), 0);
+    if (kind == SQUAT_OWN || kind == SQUAT_OTHERS || kind == SQUAT_WIDE)
+        assert_int_equal(rename(beside, at), 0);
+    if (kind == SQUAT_OTHERS) assert_int_equal(chown(at, 65534, 65534), 0);
+    if (kind == SQUAT_WIDE) assert_int_equal(chmod(at, 0660), 0);
+    if (kind == SQUAT_REPLACE) assert_int_equal(chmod(dir, 0777), 0);
+}
+
+/* Each is refused by writer and reader, with a reason, and left as it is. */
+static void a_squatter_is_refused(void **state) {
+    (void)state;
+    static const char *const told[SQUAT_CNT] = {
+        [SQUAT_LINK] = "symbolic link", [SQUAT_DANGLING] = "symbolic link",
+        [SQUAT_PIPE] = "a pipe",        [SQUAT_FOLDER] = "a folder",
+        [SQUAT_OTHERS] = "user 65534",  [SQUAT_WIDE] = "mode 0660",
+        [SQUAT_TWICE] = "2 names",      [SQUAT_REPLACE] = "not sticky"};
+    char last[128], beside[128];
+    (void)snprintf(last, sizeof last, "%s.last", path);
+    (void)snprintf(beside, sizeof beside, "%s.beside", path);
+    for (uint32_t kind = 0; kind < SQUAT_CNT; kind++) {
+        if (kind == SQUAT_OTHERS && geteuid() != 0) continue;
+        tdm_flight_file_t f;
+        tdm_error_t err = {0};
+        struct stat before = {0}, after = {0};
+        squat_make((squat_t)kind, path, beside);
+        (void)lstat(path, &before);
+        tdm_status_t read = tdm_flight_open(&f, path, "1", &err);
+        if (read == TDM_OK) tdm_flight_close(&f);
+        print_message("%u: %s\n", kind, err.text);
+        if (told[kind]) assert_non_null(strstr(err.text, told[kind]));
+        assert_int_equal(read, told[kind] ? TDM_ERR_PERM : TDM_OK);
+        tdm_status_t made = tdm_flight_create(&f, path, &sizes, "1", "m", 0, 0, &err);
+        if (told[kind]) assert_non_null(strstr(err.text, told[kind]));
+        assert_int_equal(made, told[kind] ? TDM_ERR_PERM : TDM_OK);
+        tdm_flight_close(&f);
+        (void)lstat(path, &after);
+        if (told[kind]) {
+            assert_true(before.st_ino == after.st_ino && before.st_mtime == after.st_mtime);
+            assert_int_not_equal(access(last, F_OK), 0);
+        }
+        (void)unlink(path);
+        (void)rmdir(path);
+        (void)unlink(last);
+        (void)unlink(beside);
+    }
+}
+
+/* In a folder of one's own a copy may have any mode: who wrote there could
+   have written anything. */
+static void a_copy_at_home_is_read(void **state) {
+    (void)state;
+    tdm_flight_file_t f;
+    tdm_error_t err = {0};
+    assert_int_equal(tdm_flight_create(&f, path, &sizes, "1", "m", 0, 0, &err), TDM_OK);
+    tdm_flight_close(&f);
+    assert_int_equal(chmod(path, 0664), 0);
+    assert_int_equal(tdm_flight_open(&f, path, "1", &err), TDM_OK);
+    tdm_flight_close(&f);
+}
+
 static void another_version_is_refused(void **state) {
     (void)state;
     tdm_error_t err = {0};
@@ -260,6 +345,8 @@ int main(void) {
         CASE(a_reader_never_sees_half_a_record),
         CASE(what_a_killed_writer_left_is_whole),
         CASE(a_file_has_one_writer),
+        CASE(a_squatter_is_refused),
+        CASE(a_copy_at_home_is_read),
         CASE(another_version_is_refused),
         CASE(no_damage_leads_outside),
     };
