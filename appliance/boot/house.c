@@ -325,6 +325,17 @@ static void end_all(tdm_house_t *h) {
     for (uint32_t k = 0; k < h->wires.api_cnt; k++) tdm_doorbell_ring(&h->wires.api_bell[k]);
 }
 
+/* gone says why the executor does not come back. */
+static tdm_status_t gone(const tdm_house_t *h, tdm_error_t *err) {
+    const tdm_supervisor_t *s = &h->supervisor;
+    if (s->window_deaths <= s->config.restart_max) /* it cannot load */
+        return tdm_error_set(err, h->mgmt.was_ready ? TDM_ERR_CLOSED : TDM_ERR_INVAL, "%s",
+                             s->last.text);
+    return tdm_error_set(err, h->mgmt.was_ready ? TDM_ERR_CLOSED : TDM_ERR_INVAL,
+                         "the executor ended %u times in ten minutes, exec.restarts is %u: %s",
+                         s->window_deaths, s->config.restart_max, s->last.text);
+}
+
 tdm_status_t tdm_house_run(tdm_house_t *h, tdm_error_t *err) {
     int64_t give_up_ns = TDM_TIME_NEVER;
     for (;;) {
@@ -348,9 +359,7 @@ tdm_status_t tdm_house_run(tdm_house_t *h, tdm_error_t *err) {
             end_all(h);
             give_up_ns = now_ns + FAREWELL_NS;
         }
-        if (tdm_mgmt_is_failed(&h->mgmt))
-            return tdm_error_set(err, h->mgmt.was_ready ? TDM_ERR_CLOSED : TDM_ERR_INVAL, "%s",
-                                 h->supervisor.last.text);
+        if (tdm_mgmt_is_failed(&h->mgmt)) return gone(h, err);
         tdm_tile_account(&h->mgmt_loop, now_ns);
         h->mgmt_loop.account.was_busy = tdm_mgmt_poll(&h->mgmt, now_ns);
         tdm_poller_t *p = &h->mgmt_loop.poller;

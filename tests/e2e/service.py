@@ -187,6 +187,20 @@ def a_load_that_hangs_is_ended():
         assert "the executor was killed: its load told no progress for 1 s" in a.log().splitlines()[-1], a.log()
 
 
+def deaths_without_end_are_told():
+    """An executor that dies more often than exec.restarts ends tandemd with status 3; the last line names the key and
+    how it died last, and the recorder of that life is still there."""
+    with Appliance(BIN, {"port.kind": "none", "exec.restarts": 1}) as a:
+        for life in (1, 2):
+            a.until(lambda: a.total("tandem_executor_epoch") == life and a.get("/ready")[0] == 200)
+            os.kill(a.executor_pid(), signal.SIGKILL)
+        assert a.process.wait(PATIENCE) == 3
+        last = a.log().splitlines()[-1]
+        assert "ended 2 times in ten minutes, exec.restarts is 1: the executor got signal 9" in last, a.log()
+        a.start()
+        a.ctl("trace", "--flight", a.settings["flight.path"] + ".last")
+
+
 def tandemctl_fits_the_units_that_start_it():
     """What the scripts of first boot, health and the balancer's agent call is in their units' filters."""
     if not shutil.which("strace") or not shutil.which("systemd-analyze"):
