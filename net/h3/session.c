@@ -64,6 +64,7 @@ static int session_open(void *ctx, tdm_quic_conn_t *c, int64_t now_ns) {
         s->nc = NULL;
         return fail(s, rv);
     }
+    nghttp3_conn_set_max_client_streams_bidi(s->nc, tdm_quic_conn_stream_max(c));
     rv = bind_own_streams(s);
     return rv == 0 ? 0 : fail(s, rv);
 }
@@ -152,10 +153,13 @@ static void on_input_done(void *ctx, tdm_quic_conn_t *c, int64_t now_ns) {
     }
 }
 
+/* nghttp3 hears which streams there can be: it takes a priority of another
+   (PRIORITY_UPDATE, RFC 9218, 7.2) for an error of the connection. */
 static int on_close(void *ctx, tdm_quic_conn_t *c, int64_t id, uint64_t error) {
     (void)ctx;
     session_t *s = tdm_quic_conn_user(c);
     int rv = nghttp3_conn_close_stream(s->nc, id, error);
+    nghttp3_conn_set_max_client_streams_bidi(s->nc, tdm_quic_conn_stream_max(c));
     return rv == 0 || rv == NGHTTP3_ERR_STREAM_NOT_FOUND ? 0 : fail(s, rv);
 }
 

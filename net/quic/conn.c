@@ -367,6 +367,10 @@ void tdm_quic_conn_consumed(tdm_quic_conn_t *c, int64_t stream_id, uint64_t sz) 
     ngtcp2_conn_extend_max_offset(c->nc, sz);
 }
 
+uint64_t tdm_quic_conn_stream_max(const tdm_quic_conn_t *c) {
+    return c->q->cfg.stream_max + c->closed_cnt;
+}
+
 int64_t tdm_quic_conn_open_uni(tdm_quic_conn_t *c) {
     int64_t id;
     return ngtcp2_conn_open_uni_stream(c->nc, &id, NULL) == 0 ? id : -1;

@@ -92,10 +92,10 @@ static int on_stream_close(ngtcp2_conn *nc, uint32_t flags, int64_t id, uint64_t
     (void)stream_user;
     tdm_quic_conn_t *c = user;
     if (!(flags & NGTCP2_STREAM_CLOSE_FLAG_APP_ERROR_CODE_SET)) error = 0x100; /* H3_NO_ERROR */
+    int is_request = ngtcp2_is_bidi_stream(id) && !ngtcp2_conn_is_local_stream(nc, id);
+    if (is_request) c->closed_cnt++;
     int rv = APP(c).stream_close(APP(c).ctx, c, id, error);
-    if (ngtcp2_is_bidi_stream(id) && !ngtcp2_conn_is_local_stream(nc, id)) {
-        ngtcp2_conn_extend_max_streams_bidi(nc, 1);
-    }
+    if (is_request) ngtcp2_conn_extend_max_streams_bidi(nc, 1);
     return answer(rv);
 }
 

@@ -245,6 +245,10 @@ void tdm_quic_conn_keep(tdm_quic_conn_t *c, int is_wanted);
 /* tdm_quic_conn_consumed: sz bytes of stream_data are done with. */
 void tdm_quic_conn_consumed(tdm_quic_conn_t *c, int64_t stream_id, uint64_t sz);
 
+/* tdm_quic_conn_stream_max: how many streams of requests the peer may have
+   opened by now, from the first on. */
+uint64_t tdm_quic_conn_stream_max(const tdm_quic_conn_t *c);
+
 /* tdm_quic_conn_open_uni opens a stream of ours; -1 where the peer allows
    none. */
 int64_t tdm_quic_conn_open_uni(tdm_quic_conn_t *c);

@@ -260,7 +260,8 @@ struct tdm_quic_conn {
     uint32_t ready_next;
     uint32_t ready_prev;
     uint64_t app_error;
-    uint64_t burst_sz; /* bytes since pacing was last updated */
+    uint64_t closed_cnt; /* streams of requests that are over */
+    uint64_t burst_sz;   /* bytes since pacing was last updated */
     ngtcp2_connection_close_error error;
     tdm_endpoint_t remote;
     tdm_endpoint_t local;

@@ -24,6 +24,9 @@ void tdm_quic_conn_consumed(tdm_quic_conn_t *c, int64_t stream_id, uint64_t sz) 
     (void)stream_id;
     c->consumed_sz += sz;
 }
+uint64_t tdm_quic_conn_stream_max(const tdm_quic_conn_t *c) {
+    return BENCH_STREAM_MAX + c->closed_cnt;
+}
 int64_t tdm_quic_conn_open_uni(tdm_quic_conn_t *c) {
     c->next_uni += 4;
     return c->next_uni - 1; /* 3, 7, 11: a server's */

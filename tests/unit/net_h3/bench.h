@@ -24,14 +24,16 @@ struct tdm_quic_conn {
     uint64_t reset_error;
     uint64_t consumed_sz;
     int64_t next_uni;
+    uint64_t closed_cnt; /* streams of requests that are over, as the test counts them */
     uint32_t block_cnt;
     int is_kept;         /* the peer waits for us */
     uint32_t alloc_left; /* then none */
     tdm_endpoint_t remote;
 };
 
-#define BENCH_SLOT_CNT 8u
-#define BENCH_BODY_MAX 64u
+#define BENCH_SLOT_CNT   8u
+#define BENCH_BODY_MAX   64u
+#define BENCH_STREAM_MAX 3u /* a peer's open requests */
 
 typedef struct bench {
     tdm_h3_t *h3;

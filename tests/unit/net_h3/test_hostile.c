@@ -12,6 +12,7 @@
 #define H3_SETTINGS_ERROR   0x109u
 #define H3_CLOSED_CRITICAL  0x104u
 #define H3_CREATION_ERROR   0x103u
+#define H3_ID_ERROR         0x108u
 
 /* --- bytes --------------------------------------------------------------- */
 
@@ -84,6 +85,42 @@ static void missing_path_is_a_message_error(void **state) {
     assert_int_equal(b.conn.error, 0); /* the stream's fault alone */
     assert_int_equal(b.conn.reset_error, H3_MESSAGE_ERROR);
     assert_int_equal(b.ready_cnt, 0);
+    bench_end(&b);
+    bench_close(&b);
+}
+
+/* --- priorities --------------------------------------------------------- */
+
+/* update feeds a PRIORITY_UPDATE of request stream id (RFC 9218, 7.2). */
+static int update(bench_t *b, uint8_t id) {
+    const uint8_t frame[] = {0x80, 0x0f, 0x07, 0x00, 0x04, id, 'u', '=', '0'};
+    return bench_feed(b, 2, frame, sizeof frame, 0);
+}
+
+/* Browsers send them, before a request or during it. */
+static void priorities_of_streams_that_may_be_are_taken(void **state) {
+    (void)state;
+    static bench_t b;
+    bench_open(&b);
+    assert_int_equal(bench_begin(&b, 100000), 0);
+    assert_int_equal(bench_feed(&b, 2, control, sizeof control, 0), 0);
+    for (uint8_t id = 0; id < 40; id += 4) {
+        uint8_t last = (uint8_t)(id + 4u * (BENCH_STREAM_MAX - 1u));
+        assert_int_equal(update(&b, id), 0);
+        assert_int_equal(update(&b, last), 0);
+        assert_int_equal(bench_feed(&b, id, get, sizeof get, 1), 0);
+        assert_int_equal(update(&b, id), 0);
+        bench_answer(&b);
+        bench_take(&b);
+        b.conn.closed_cnt++;
+        assert_int_equal(b.app.stream_close(b.app.ctx, &b.conn, id, 0x100), 0);
+        assert_int_equal(update(&b, id), 0); /* of one that is over */
+        assert_int_equal(b.conn.error, 0);
+    }
+    assert_int_equal(b.ready_cnt, 10);
+    assert_int_equal(b.closed_cnt, 10);
+    assert_int_not_equal(update(&b, 40 + 4u * BENCH_STREAM_MAX), 0);
+    assert_int_equal(b.conn.error, H3_ID_ERROR);
     bench_end(&b);
     bench_close(&b);
 }
@@ -230,6 +267,7 @@ int main(void) {
         cmocka_unit_test(plain_bytes_are_served),
         cmocka_unit_test(protocol_errors_have_their_codes),
         cmocka_unit_test(missing_path_is_a_message_error),
+        cmocka_unit_test(priorities_of_streams_that_may_be_are_taken),
         cmocka_unit_test(a_body_of_another_length_costs_its_stream),
         cmocka_unit_test(damaged_bytes_do_no_harm),
         cmocka_unit_test(failing_allocations_do_no_harm),
