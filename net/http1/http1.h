@@ -35,12 +35,13 @@
    for GET /health and /ready and for the caller's pages, so that whoever
    watches a full or attacked house still sees it.  At a connection bound
    the connection that has kept us waiting longest (idle, or with a request
-   that is not whole) makes way for the new one.  What the library itself
-   refuses (no HTTP, a header larger
-   than its buffer) gets its 400 or 431, counted too.  A request that
-   drips in more slowly than header_ms and body_ms allow is cut and
-   counted as request_timeout: the library's own timer only knows
-   silence. */
+   that is not whole) makes way for the new one.  A request that two
+   readers could understand in two ways (two lengths, a length beside
+   chunks, a transfer coding that is not chunked, a blank in a name, two
+   keys) is bad_request and the last of its connection.  What the library
+   itself refuses (no HTTP, a header larger than its buffer) gets its 400
+   or 431, counted too.  A request that drips in more slowly than header_ms and body_ms allow is cut
+   and counted as request_timeout: the library's own timer only knows silence. */
 
 #include "appliance/abi/exchange.h"
 #include "appliance/ring/ring.h"

@@ -178,6 +178,8 @@ typedef struct request {
     uint8_t is_truncated; /* path, query or coding did not fit */
     uint8_t is_trusted;   /* of this machine, and asks by its name */
     uint8_t is_misnamed;  /* of this machine, and asks by another's name */
+    uint8_t is_last;      /* refused before its end is known: the connection ends with it */
+    char host[256];       /* of a target that names one, instead of Host */
     char path[sizeof((tdm_exchange_t *)0)->path];
     char query[sizeof((tdm_exchange_t *)0)->query];
     char coding[sizeof((tdm_exchange_t *)0)->content_coding];

@@ -187,6 +187,7 @@ enum MHD_Result tdm_http1_refuse(request_t *r, connection_t *conn, tdm_reason_t 
         MHD_create_response_from_buffer((size_t)sz, text, MHD_RESPMEM_MUST_COPY);
     if (!response) return MHD_NO;
     add_common(response, TDM_CONTENT_JSON);
+    if (r->is_last) add(response, "Connection", "close");
     int may_retry = status == 429 || status == 503;
     add_origin(r->door, response, may_retry);
     if (may_retry) add_retry(response, 1000);
@@ -249,7 +250,7 @@ static tdm_http1_ask_t ask_of(const request_t *r, connection_t *conn) {
         .accept = header(conn, "accept"),
         .accept_encoding = header(conn, "accept-encoding"),
         .authorization = header(conn, "authorization"),
-        .host = header(conn, "host"),
+        .host = r->host[0] ? r->host : header(conn, "host"),
         .origin = header(conn, "origin"),
         .fetch_site = header(conn, "sec-fetch-site"),
         .csrf = header(conn, "x-csrf-token"),

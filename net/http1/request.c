@@ -24,6 +24,18 @@ static int put(char *out, size_t cap, const char *text, size_t sz) {
     return n == sz;
 }
 
+/* origin_form gives path and query of a target.  One that names a host (RFC
+   9112 section 3.2.2), as it is sent to a proxy, keeps it in r->host. */
+static const char *origin_form(request_t *r, const char *uri) {
+    size_t skip = strncasecmp(uri, "http://", 7) == 0    ? 7
+                  : strncasecmp(uri, "https://", 8) == 0 ? 8
+                                                         : 0;
+    size_t sz = skip ? strcspn(uri + skip, "/?") : 0;
+    if (sz == 0) return uri;
+    r->is_truncated = !put(r->host, sizeof r->host, uri + skip, sz);
+    return uri + skip + sz;
+}
+
 /* The library calls this with the request target as it came, before it
    decodes anything: path and query stay raw, as over HTTP/3. */
 void *tdm_http1_uri(void *cls, const char *uri, connection_t *conn) {
@@ -37,11 +49,12 @@ void *tdm_http1_uri(void *cls, const char *uri, connection_t *conn) {
         tdm_http1_yield(r->link, YIELD_NS);
     }
     r->first_byte_ns = tdm_clock_now_ns();
+    uri = origin_form(r, uri);
     const char *mark = strchr(uri, '?');
     size_t path_sz = mark ? (size_t)(mark - uri) : strlen(uri);
-    int is_whole = put(r->path, sizeof r->path, uri, path_sz);
+    int is_whole = put(r->path, sizeof r->path, path_sz ? uri : "/", path_sz ? path_sz : 1);
     if (mark) is_whole &= put(r->query, sizeof r->query, mark + 1, strlen(mark + 1));
-    r->is_truncated = !is_whole;
+    r->is_truncated |= !is_whole;
     return r;
 }
 
@@ -60,7 +73,33 @@ typedef struct fields {
     request_t *request;
     uint64_t sz;
     size_t coding_sz;
+    uint32_t seen;  /* bit i: once[i] was there */
+    uint8_t is_bad; /* a name that is none, or a second line of once */
 } fields_t;
+
+/* Fields that may come once: of two, one reader takes the first and another
+   the second.  Those of the length stand first. */
+enum { CONTENT_LENGTH, TRANSFER_ENCODING };
+static const char *const once[] = {"content-length", "transfer-encoding", "host",
+                                   "authorization",  "content-type",      "origin",
+                                   "x-request-id"};
+
+static void add_once(fields_t *f, const char *key) {
+    for (uint32_t i = 0; i < TDM_COUNT_OF(once); i++) {
+        if (strcasecmp(key, once[i]) != 0) continue;
+        f->is_bad |= (f->seen >> i & 1u) != 0;
+        f->seen |= 1u << i;
+    }
+}
+
+/* is_name: RFC 9110 section 5.6.2.  The library takes "Content-Length " for
+   another field than Content-Length, and so its body for a request. */
+static int is_name(const char *key) {
+    static const char token[] = "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyz"
+                                "ABCDEFGHIJKLMNOPQRSTUVWXYZ";
+    size_t sz = strspn(key, token);
+    return sz > 0 && key[sz] == '\0';
+}
 
 /* add_coding keeps all lines of Content-Encoding, which is a list. */
 static void add_coding(fields_t *f, const char *value) {
@@ -77,8 +116,20 @@ static enum MHD_Result add_field(void *cls, enum MHD_ValueKind kind, const char 
     (void)kind;
     if (!value) value = "";
     f->sz += strlen(key) + strlen(value) + 4; /* ": " and CR LF */
+    f->is_bad |= !is_name(key);
+    add_once(f, key);
     if (strcasecmp(key, "content-encoding") == 0) add_coding(f, value);
     return MHD_YES;
+}
+
+/* is_framed: everybody agrees where the body ends (RFC 9112 section 6.3).
+   The library leaves out a transfer coding that it does not know, prefers
+   chunks to a length, and goes on behind both. */
+static int is_framed(const fields_t *f, connection_t *conn, const char *version) {
+    if (f->is_bad) return 0;
+    if (!(f->seen >> TRANSFER_ENCODING & 1u)) return 1;
+    if (f->seen >> CONTENT_LENGTH & 1u || strcmp(version, "HTTP/1.0") == 0) return 0;
+    return strcasecmp(field(conn, once[TRANSFER_ENCODING]), "chunked") == 0;
 }
 
 /* judge says whom a request is from.  A browser that runs here sends what
@@ -86,7 +137,8 @@ static enum MHD_Result add_field(void *cls, enum MHD_ValueKind kind, const char 
 static void judge(request_t *r, connection_t *conn) {
     int is_unix, is_local = tdm_http1_is_local(conn, &is_unix);
     r->is_misnamed = is_local && !is_unix &&
-                     !tdm_http1_is_named(r->door, field(conn, "host"), field(conn, "origin"));
+                     !tdm_http1_is_named(r->door, r->host[0] ? r->host : field(conn, "host"),
+                                         field(conn, "origin"));
     r->is_trusted = is_local && !r->is_misnamed;
     if (r->is_misnamed)
         tdm_count(r->door->wires.block, TDM_METRIC_http_misnamed_requests_total, 0, 1);
@@ -94,7 +146,7 @@ static void judge(request_t *r, connection_t *conn) {
 
 /* look_at_head decides what the header alone decides; says whether the
    refusal must go out before the body. */
-static int look_at_head(request_t *r, connection_t *conn, const char *method) {
+static int look_at_head(request_t *r, connection_t *conn, const char *method, const char *version) {
     const tdm_http1_config_t *config = &r->door->config;
     fields_t f = {.request = r};
     r->method = method_of(method);
@@ -102,6 +154,10 @@ static int look_at_head(request_t *r, connection_t *conn, const char *method) {
     (void)MHD_get_connection_values(conn, MHD_HEADER_KIND, add_field, &f);
     if (f.sz > config->header_max) {
         r->refuse = TDM_REFUSE_header_too_large;
+        return 1;
+    }
+    if (!is_framed(&f, conn, version)) {
+        r->refuse = TDM_REFUSE_bad_request;
         return 1;
     }
     /* The library refused a length that is no number before it got here. */
@@ -242,7 +298,6 @@ enum MHD_Result tdm_http1_handle(void *cls, connection_t *conn, const char *url,
                                  void **con_cls) {
     (void)cls;
     (void)url;
-    (void)version;
     request_t *r = *con_cls;
     if (!r) return MHD_NO;
     if (!r->has_head) {
@@ -251,8 +306,8 @@ enum MHD_Result tdm_http1_handle(void *cls, connection_t *conn, const char *url,
             tdm_http1_due(r->link, r->door->config.body_ms);
             tdm_http1_yield(r->link, YIELD_BODY_NS);
         }
-        int is_now = look_at_head(r, conn, method);
-        return is_now ? tdm_http1_refuse(r, conn, (tdm_reason_t)r->refuse) : MHD_YES;
+        r->is_last = look_at_head(r, conn, method, version) != 0;
+        return r->is_last ? tdm_http1_refuse(r, conn, (tdm_reason_t)r->refuse) : MHD_YES;
     }
     if (*data_sz) {
         enum MHD_Result result = take_body(r, data, *data_sz);

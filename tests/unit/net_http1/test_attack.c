@@ -362,6 +362,64 @@ static void nothing_is_smuggled_behind_a_body(void **state) {
     }
 }
 
+/* Whoever stands before us may have read it in the other way, so it is not
+   answered but refused, at once, and what is behind it is not read. */
+static void a_request_with_two_readings_is_the_last_of_its_connection(void **state) {
+    (void)state;
+    rig = rig_open(NULL);
+    static const char *const method[] = {"POST", "GET", "OPTIONS", "DELETE"};
+    static const char *const fields[] = {
+        "Content-Length: 4\r\nContent-Length: 40\r\n",
+        "Content-Length: 4\r\ncontent-length: 4\r\n",
+        "Content-Length: 4\r\nTransfer-Encoding: chunked\r\n",
+        "Transfer-Encoding: chunked\r\nContent-Length: 4\r\n",
+        "Transfer-Encoding: gzip\r\n",
+        "Transfer-Encoding: gzip, chunked\r\n",
+        "Transfer-Encoding: chunked, identity\r\n",
+        "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n",
+        "Transfer-Encoding: chunked\r\nTransfer-Encoding: gzip\r\n",
+        "Transfer-Encoding: xchunked\r\n",
+        "Transfer-Encoding: chunkedx\r\n",
+        "Transfer-Encoding: identity\r\nContent-Length: 4\r\n",
+        "Transfer-Encoding: \r\n",
+        "Transfer-Encoding: chunked \r\n",
+        "Content-Length : 4\r\n",
+        "Content-Length\t: 4\r\n",
+        "Transfer-Encoding : chunked\r\n",
+        "X(Y: 4\r\n",
+        "Host: other\r\n",
+        "Authorization: Bearer a\r\nAuthorization: Bearer b\r\n",
+        "Content-Type: application/json\r\nContent-Type: text/plain\r\n",
+        "Origin: http://localhost\r\nOrigin: http://evil.example\r\n",
+    };
+    for (uint32_t i = 0; i < TDM_COUNT_OF(fields) * TDM_COUNT_OF(method); i++) {
+        char text[512];
+        const char *name = method[i % TDM_COUNT_OF(method)], *f = fields[i / TDM_COUNT_OF(method)];
+        uint64_t before =
+            rig_counter(rig, TDM_METRIC_refusals_total, tdm_label_reason(TDM_REFUSE_bad_request));
+        (void)snprintf(text, sizeof text,
+                       "%s /echo HTTP/1.1\r\n" HOST "%s\r\n0\r\n\r\nGET /smuggled HTTP/1.1\r\n" HOST
+                       "\r\n",
+                       name, f);
+        int fd = client_connect(rig);
+        client_send(fd, text);
+        int64_t begin_ns = tdm_clock_now_ns();
+        const char *a = client_read(fd, NULL, NULL);
+        if (!strstr(a, "HTTP/1.1 400 ") || !strstr(a, "bad_request") || times(a, "HTTP/1.1 ") != 1)
+            fail_msg("%s with %s:\n%s", name, f, a);
+        assert_true(tdm_clock_now_ns() - begin_ns < 2 * TDM_NS_PER_S);
+        assert_int_equal(
+            rig_counter(rig, TDM_METRIC_refusals_total, tdm_label_reason(TDM_REFUSE_bad_request)),
+            before + 1);
+        (void)close(fd);
+    }
+    assert_int_equal(rig_arrivals(rig), 0);
+    has(client_ask(rig, "POST /echo HTTP/1.1\r\nTransfer-Encoding:  Chunked\r\n" END
+                        "4\r\nabcd\r\n0\r\n\r\n"),
+        "\r\n\r\nabcd");
+    has(client_ask(rig, "GET /info HTTP/1.1\r\nX-!#$%&'*+-.^_`|~9: a\r\n" END), "200 OK");
+}
+
 #define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void) {
@@ -376,6 +434,7 @@ int main(void) {
         CASE(a_reset_gives_the_place_back),
         CASE(a_pipeline_of_bodies_keeps_its_borders),
         CASE(nothing_is_smuggled_behind_a_body),
+        CASE(a_request_with_two_readings_is_the_last_of_its_connection),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

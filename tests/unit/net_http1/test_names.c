@@ -30,12 +30,14 @@ static uint64_t misnamed(void) {
     return rig_counter(rig, TDM_METRIC_http_misnamed_requests_total, 0);
 }
 
+static const char *target = "/info";
+
 /* ask sends one request with these fields, NULL: without, and holds what the
    api tile saw against is_trusted; the counter counts the others. */
 static void ask(const char *host, const char *origin, int is_trusted) {
     char request[1024];
     uint64_t before = misnamed();
-    int n = snprintf(request, sizeof request, "GET /info HTTP/1.1\r\nConnection: close\r\n");
+    int n = snprintf(request, sizeof request, "GET %s HTTP/1.1\r\nConnection: close\r\n", target);
     if (host) n += snprintf(request + n, sizeof request - (size_t)n, "Host: %s\r\n", host);
     if (origin) n += snprintf(request + n, sizeof request - (size_t)n, "Origin: %s\r\n", origin);
     (void)snprintf(request + n, sizeof request - (size_t)n, "\r\n");
@@ -119,6 +121,19 @@ static void a_probe_without_a_host_is_trusted(void **state) {
     has(client_ask(rig, "GET /info HTTP/1.0\r\n\r\n"), "trusted 1\n");
 }
 
+/* The host of a target stands instead of Host (RFC 9112 section 3.2.2). */
+static void a_target_with_a_host_is_judged_by_it(void **state) {
+    (void)state;
+    target = "http://evil.example/info";
+    ask("localhost", NULL, 0);
+    ask(NULL, NULL, 0);
+    target = "http://localhost@evil.example/info";
+    ask("localhost", NULL, 0);
+    target = "http://localhost:8080/info";
+    ask("evil.example", NULL, 1);
+    target = "/info";
+}
+
 static void names_that_are_none_are_refused(void **state) {
     (void)state;
     static const char *const bad[] = {"http://a", "a:80", "a,*", "*.a", "a/b", "a;b", "[::1]"};
@@ -142,6 +157,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(a_host_of_ours_is_trusted, setup, teardown),
         cmocka_unit_test_setup_teardown(a_host_of_others_is_not, setup, teardown),
         cmocka_unit_test_setup_teardown(so_is_an_origin, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_target_with_a_host_is_judged_by_it, setup, teardown),
         cmocka_unit_test_setup_teardown(a_probe_without_a_host_is_trusted, setup, teardown),
         cmocka_unit_test(names_that_are_none_are_refused),
     };

@@ -56,6 +56,31 @@ static void the_exchange_holds_what_was_sent(void **state) {
     has(a, "x-request-id: id-1\r\n");
 }
 
+/* As it is sent to a proxy (RFC 9112 section 3.2.2). */
+static void a_target_may_name_its_host(void **state) {
+    (void)state;
+    static const struct {
+        const char *target, *path, *query;
+    } c[] = {{"http://localhost/a%20b?c=1", "/a%20b", "c=1"},
+             {"HTTP://localhost:8080/a", "/a", ""},
+             {"https://[::1]/a?b?c", "/a", "b?c"},
+             {"http://localhost", "/", ""},
+             {"http://localhost?x", "/", "x"},
+             {"http:///a", "http:///a", ""},
+             {"ftp://localhost/a", "ftp://localhost/a", ""}};
+    for (size_t i = 0; i < TDM_COUNT_OF(c); i++) {
+        char request[256], want[256];
+        (void)snprintf(request, sizeof request, "GET %s HTTP/1.1\r\n" END, c[i].target);
+        (void)snprintf(want, sizeof want, "path %s\nquery %s\n", c[i].path, c[i].query);
+        const char *a = client_ask(rig, request);
+        has(a, want);
+        has(a, "truncated 0\n");
+    }
+    char long_host[512];
+    (void)snprintf(long_host, sizeof long_host, "GET http://%0300d/ HTTP/1.1\r\n" END, 1);
+    has(client_ask(rig, long_host), "truncated 1\n");
+}
+
 static void a_long_field_is_cut_and_says_so(void **state) {
     (void)state;
     char path[600], key[1000];
@@ -507,6 +532,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         CASE(a_body_comes_back),
         CASE(the_exchange_holds_what_was_sent),
+        CASE(a_target_may_name_its_host),
         CASE(a_long_field_is_cut_and_says_so),
         CASE(every_line_of_a_coding_is_kept),
         CASE(a_dripped_request_is_waited_for),
