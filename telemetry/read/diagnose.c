@@ -206,6 +206,13 @@ static void power(list_t *l) {
          hz / 1e6, max_hz / 1e6);
 }
 
+static void recorder(list_t *l) {
+    if (now(l, TDM_METRIC_flight_slots, TDM_LABEL_FLIGHT_iteration) == 0)
+        find(l, TDM_GRAVITY_NOTICE, "flight",
+             "no flight recorder: nothing will explain an iteration afterwards; flight.path or "
+             "the log says why");
+}
+
 static void unconfirmed(list_t *l) {
     uint64_t ns = now(l, TDM_METRIC_config_confirm_seconds, 0);
     if (ns)
@@ -245,12 +252,14 @@ static void turned_away(list_t *l) {
              http1);
 }
 
-/* Whose fault a refusal is: a want of something here, or what the client
-   asked.  One that left, and an answer that broke, are neither. */
-typedef enum fault { FAULT_NONE, FAULT_OURS, FAULT_CLIENT } fault_t;
+/* Whose fault a refusal is: a want of something here, what the client
+   asked, or what an operator did, who drains.  A client that left, and an
+   answer that broke, are nobody's. */
+typedef enum fault { FAULT_NONE, FAULT_OURS, FAULT_CLIENT, FAULT_DRAIN } fault_t;
 
 static fault_t fault_of(uint32_t idx) {
     int http = tdm_reason_http((tdm_reason_t)(TDM_LABEL_FIRST_REFUSE + idx));
+    if (TDM_LABEL_FIRST_REFUSE + idx == TDM_REFUSE_draining) return FAULT_DRAIN;
     if (http == 429 || http == 503) return FAULT_OURS;
     return http >= 400 && http < 499 ? FAULT_CLIENT : FAULT_NONE;
 }
@@ -270,25 +279,28 @@ static void refused(list_t *l, fault_t fault, uint64_t all, uint64_t n) {
     int is_ours = fault == FAULT_OURS;
     find(l, is_ours ? TDM_GRAVITY_CRITICAL : TDM_GRAVITY_NOTICE, "refusal",
          "%" PRIu64 " of %" PRIu64 " requests were refused%s, most for %s: %s", n, all,
-         is_ours ? "" : " for what they asked", tdm_label_value(TDM_SET_REFUSE, why),
+         fault == FAULT_CLIENT ? " for what they asked" : "", tdm_label_value(TDM_SET_REFUSE, why),
          text_of(TDM_LABEL_FIRST_REFUSE, why));
 }
 
 /* refusals: what a client asked wrongly it alone can mend; the appliance is
    well.  A door's refusals are among no api tile's requests. */
 static void refusals(list_t *l) {
-    uint64_t all = 0, rejected = 0, ours = 0;
+    uint64_t all = 0, rejected = 0, ours = 0, drained = 0;
     tdm_metric_t m = TDM_METRIC_requests_total;
     for (uint32_t i = 0; i < tdm_metric_row[m].series_cnt; i++) {
         uint64_t n = grown(l, m, i);
         all += n;
         if (i % TDM_LABEL_CNT_OUTCOME == TDM_LABEL_OUTCOME_rejected) rejected += n;
     }
-    for (uint32_t i = 0; i < TDM_LABEL_CNT_REFUSE; i++)
+    for (uint32_t i = 0; i < TDM_LABEL_CNT_REFUSE; i++) {
         if (fault_of(i) == FAULT_OURS) ours += grown(l, TDM_METRIC_refusals_total, i);
-    if (TDM_MAX(all, ours) < REQUEST_MIN) return;
+        if (fault_of(i) == FAULT_DRAIN) drained += grown(l, TDM_METRIC_refusals_total, i);
+    }
+    if (TDM_MAX(all, ours + drained) < REQUEST_MIN) return;
     refused(l, FAULT_OURS, all, ours);
-    refused(l, FAULT_CLIENT, all, rejected - TDM_MIN(rejected, ours));
+    refused(l, FAULT_DRAIN, all, drained);
+    refused(l, FAULT_CLIENT, all, rejected - TDM_MIN(rejected, ours + drained));
 }
 
 static void promises(list_t *l) {
@@ -322,5 +334,6 @@ uint32_t tdm_diagnose(const tdm_snapshot_t *before, const tdm_snapshot_t *after,
     refusals(&l);
     promises(&l);
     unconfirmed(&l);
+    recorder(&l);
     return l.cnt;
 }

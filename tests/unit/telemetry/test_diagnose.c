@@ -32,6 +32,7 @@ static int setup(void **state) {
     tdm_gauge_set(&block, TDM_METRIC_state, TDM_LABEL_STATE_ready, 1);
     tdm_gauge_set(&block, TDM_METRIC_ring_capacity_entries, TDM_LABEL_RING_request, 16);
     tdm_gauge_set(&block, TDM_METRIC_kv_usage_ratio, 0, 400000);
+    tdm_gauge_set(&block, TDM_METRIC_flight_slots, TDM_LABEL_FLIGHT_iteration, 16384);
     tdm_count(&block, TDM_METRIC_hybrid_iterations_total, TDM_LABEL_HYBRID_fused, 1000);
     tdm_count(&block, TDM_METRIC_faults_total, 0, 3); /* long ago */
     tdm_snapshot_take(&before, blocks, 1, 0);
@@ -195,6 +196,26 @@ static void what_clients_ask_wrongly_is_theirs(void **state) {
          "50 of 150 requests were refused for what they asked, most for bad_value");
 }
 
+/* Who drains an appliance under load is not woken for it; who else is refused
+   meanwhile is told as ever. */
+static void a_drain_under_load_is_no_emergency(void **state) {
+    (void)state;
+    tdm_count(&block, TDM_METRIC_requests_total,
+              tdm_series3(TDM_METRIC_requests_total, 0, 0, TDM_LABEL_OUTCOME_rejected), 900);
+    tdm_count(&block, TDM_METRIC_refusals_total, tdm_label_reason(TDM_REFUSE_draining), 900);
+    only("refusal", TDM_GRAVITY_NOTICE, "900 of 1000 requests were refused, most for draining");
+    tdm_count(&block, TDM_METRIC_refusals_total, tdm_label_reason(TDM_REFUSE_waiting_full), 100);
+    assert_int_equal(diagnose(), 2);
+    assert_int_equal(found[0].gravity, TDM_GRAVITY_CRITICAL);
+    assert_non_null(strstr(found[0].text, "100 of 1000 requests were refused, most for waiting"));
+}
+
+static void a_house_without_a_recorder_says_so(void **state) {
+    (void)state;
+    tdm_gauge_set(&block, TDM_METRIC_flight_slots, TDM_LABEL_FLIGHT_iteration, 0);
+    only("flight", TDM_GRAVITY_NOTICE, "no flight recorder");
+}
+
 static void clients_that_are_turned_away_at_a_door_are_named(void **state) {
     (void)state;
     tdm_count(&block, TDM_METRIC_connections_refused_total, TDM_LABEL_DOOR_http1, 40);
@@ -249,6 +270,8 @@ int main(void) {
         CASE(lost_packets_are_named_and_nonsense_from_outside_is_not),
         CASE(refusals_and_broken_promises_come_first),
         CASE(what_clients_ask_wrongly_is_theirs),
+        CASE(a_drain_under_load_is_no_emergency),
+        CASE(a_house_without_a_recorder_says_so),
         CASE(clients_that_are_turned_away_at_a_door_are_named),
         CASE(a_stale_profile_faults_and_states_are_named),
         CASE(there_are_never_more_than_fit),

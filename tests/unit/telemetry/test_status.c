@@ -143,6 +143,7 @@ static void a_finding_of_the_window_is_told(void **state) {
     const tdm_status_span_t span = {.now = &snap, .window = &before};
     size_t sz = 0;
     (void)tdm_block_init(&block, "test");
+    tdm_gauge_set(&block, TDM_METRIC_flight_slots, TDM_LABEL_FLIGHT_iteration, 64);
     tdm_count(&block, TDM_METRIC_ring_enqueue_failures_total, TDM_LABEL_RING_request, 3);
     tdm_snapshot_take(&before, blocks, 1, INT64_C(10000000000));
     tdm_snapshot_take(&snap, blocks, 1, INT64_C(20000000000));
