@@ -48,8 +48,29 @@ static int clock_time(const char *text, int64_t *out) {
     return 1;
 }
 
+/* date_time reads "2026-12-01T11:08:49.755Z", as tables tell times, into
+   nanoseconds since 1970. */
+static int date_time(const char *text, int64_t *out) {
+    char clock[32];
+    struct tm tm = {0};
+    int used = 0;
+    if (sscanf(text, "%4d-%2d-%2dT%n", &tm.tm_year, &tm.tm_mon, &tm.tm_mday, &used) != 3 || !used)
+        return 0;
+    size_t sz = strlen(text + used);
+    if (sz < 2 || sz >= sizeof clock || text[(size_t)used + sz - 1] != 'Z') return 0;
+    (void)snprintf(clock, sizeof clock, "%.*s", (int)(sz - 1), text + used);
+    int64_t ns;
+    if (tm.tm_mon < 1 || tm.tm_mon > 12 || tm.tm_mday < 1 || tm.tm_mday > 31) return 0;
+    if (tm.tm_year < 1970 || !clock_time(clock, &ns)) return 0;
+    tm.tm_year -= 1900;
+    tm.tm_mon--;
+    *out = (int64_t)timegm(&tm) * TDM_NS_PER_S + ns;
+    return 1;
+}
+
 tdm_status_t tdm_ctl_when(const char *text, int64_t now_ns, int64_t *out) {
     int64_t ns;
+    if (strchr(text, 'T')) return date_time(text, out) ? TDM_OK : TDM_ERR_INVAL;
     if (strchr(text, ':')) {
         if (!clock_time(text, &ns)) return TDM_ERR_INVAL;
         int64_t day_ns = (int64_t)DAY_S * TDM_NS_PER_S;
@@ -164,7 +185,10 @@ static int choose(const ask_t *a, const void *mem, tdm_flight_iteration_t *r) {
     if (a->is_slowest) return tdm_explain_slowest(mem, 0, r);
     if (!a->at) return tdm_explain_find(mem, 0, r);
     if (tdm_ctl_when(a->at, wall_ns(), &at_ns) != TDM_OK) {
-        fprintf(stderr, "tandemctl: --at takes HH:MM:SS (UTC), seconds since 1970, or -SECONDS\n");
+        fprintf(
+            stderr,
+            "tandemctl: --at takes HH:MM:SS (UTC), YYYY-MM-DDTHH:MM:SSZ, seconds since 1970, or "
+            "-SECONDS\n");
         return -1;
     }
     return tdm_explain_find(mem, at_ns - h->wall_offset_ns, r);

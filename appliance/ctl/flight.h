@@ -10,7 +10,8 @@
      both     [--flight FILE]
 
    T is "HH:MM:SS" or "HH:MM:SS.mmm" of today (UTC), of yesterday where that
-   is still to come; seconds since 1970; or "-N" for N seconds ago.  Without
+   is still to come; "2026-12-01T11:08:49.755Z", as tables tell times; seconds
+   since 1970; or "-N" for N seconds ago.  Without
    any of them explain takes the newest iteration.  The file of an earlier
    life is FILE.last. */
 

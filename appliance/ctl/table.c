@@ -3,9 +3,11 @@
 
 #include "appliance/base/attr.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 static void print_tree(const char *name, const json_t *v, int depth);
 
@@ -29,9 +31,29 @@ static void summary(const json_t *v, char *buf, size_t cap) {
     free(text);
 }
 
+/* is_time: seconds since 1970, which a table tells as a time of UTC. */
+static int is_time(const char *key, const json_t *v) {
+    return strcmp(key, "at_s") == 0 && json_is_number(v);
+}
+
+/* put_time writes it as tandemctl explain --at takes it. */
+static void put_time(const json_t *v, char *buf, size_t cap) {
+    int64_t ms = llround(json_number_value(v) * 1e3);
+    time_t s = (time_t)(ms / 1000);
+    struct tm tm;
+    char day[32] = "?";
+    if (gmtime_r(&s, &tm)) (void)strftime(day, sizeof day, "%Y-%m-%dT%H:%M:%S", &tm);
+    if (json_is_integer(v))
+        (void)snprintf(buf, cap, "%sZ", day);
+    else
+        (void)snprintf(buf, cap, "%s.%03dZ", day, (int)(ms % 1000));
+}
+
 /* cell writes a scalar into buf as a table shows it. */
-static void cell(const json_t *v, char *buf, size_t cap) {
-    if (json_is_string(v))
+static void cell(const char *key, const json_t *v, char *buf, size_t cap) {
+    if (is_time(key, v))
+        put_time(v, buf, cap);
+    else if (json_is_string(v))
         (void)snprintf(buf, cap, "%s", json_string_value(v));
     else if (json_is_integer(v))
         (void)snprintf(buf, cap, "%lld", (long long)json_integer_value(v));
@@ -58,7 +80,7 @@ static void print_table(const json_t *rows, int depth) {
         key[column_cnt] = name;
         width[column_cnt] = strlen(name);
         for (size_t r = 0; r < json_array_size(rows); r++) {
-            cell(json_object_get(json_array_get(rows, r), name), text, sizeof text);
+            cell(name, json_object_get(json_array_get(rows, r), name), text, sizeof text);
             width[column_cnt] = TDM_MAX(width[column_cnt], strlen(text));
         }
         column_cnt++;
@@ -69,10 +91,10 @@ static void print_table(const json_t *rows, int depth) {
             const json_t *at = json_object_get(json_array_get(rows, r ? r - 1 : 0), key[c]);
             int is_last = c + 1 == column_cnt;
             if (r)
-                cell(at, text, sizeof text);
+                cell(key[c], at, text, sizeof text);
             else
                 (void)snprintf(text, sizeof text, "%s", key[c]);
-            if (json_is_number(at))
+            if (json_is_number(at) && !is_time(key[c], at))
                 printf("%*s%s", (int)width[c], text, is_last ? "" : "  ");
             else
                 printf("%-*s%s", is_last ? 0 : (int)width[c], text, is_last ? "" : "  ");

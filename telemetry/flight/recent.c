@@ -9,15 +9,22 @@ static double ms(int64_t ns) {
     return (double)ns / 1e6;
 }
 
-static void iteration(const tdm_flight_iteration_t *r, uint64_t n, FILE *f) {
+/* wall_s gives seconds since 1970. */
+static double wall_s(const tdm_flight_head_t *h, int64_t at_ns) {
+    return (double)(at_ns + h->wall_offset_ns) / 1e9;
+}
+
+static void iteration(const tdm_flight_head_t *h, const tdm_flight_iteration_t *r, uint64_t n,
+                      FILE *f) {
     int is_lost = (r->flags & TDM_FLIGHT_LOST) != 0;
-    (void)fprintf(
-        f,
-        "{\"n\":%" PRIu64 ",\"at_ms\":%.3f,\"ms\":%.3f,\"path\":\"%s\",\"fallback\":\"%s\","
-        "\"cap\":\"%s\",\"class\":\"%s\",\"limit_ms\":%.3f,\"predicted_ms\":%.3f,",
-        n, ms(is_lost ? r->planned_ns : r->end_ns), is_lost ? 0.0 : ms(r->end_ns - r->start_ns),
-        tdm_path_name(r->ran), tdm_why_name(r->fallback), tdm_why_name(r->cap),
-        tdm_class_name(r->limit_class), ms(r->limit_ns), ms(r->predicted_ns));
+    (void)fprintf(f,
+                  "{\"n\":%" PRIu64
+                  ",\"at_s\":%.3f,\"ms\":%.3f,\"path\":\"%s\",\"fallback\":\"%s\","
+                  "\"cap\":\"%s\",\"class\":\"%s\",\"limit_ms\":%.3f,\"predicted_ms\":%.3f,",
+                  n, wall_s(h, is_lost ? r->planned_ns : r->end_ns),
+                  is_lost ? 0.0 : ms(r->end_ns - r->start_ns), tdm_path_name(r->ran),
+                  tdm_why_name(r->fallback), tdm_why_name(r->cap), tdm_class_name(r->limit_class),
+                  ms(r->limit_ns), ms(r->predicted_ns));
     (void)fprintf(f,
                   "\"prefill\":%" PRIu32 ",\"decode\":%" PRIu32 ",\"vcta\":[%" PRIu64 ",%" PRIu64
                   "],\"tile\":[%u,%u],\"splits\":%" PRIu32 ",\"variant\":%" PRIu32
@@ -40,7 +47,7 @@ uint64_t tdm_recent_iterations(const void *mem, uint64_t from, uint32_t max, FIL
         if (!tdm_flight_get(mem, 0, n, &r)) continue;
         if (has_before) (void)fputc(',', f);
         has_before = 1;
-        iteration(&r, n, f);
+        iteration(mem, &r, n, f);
     }
     (void)fputc(']', f);
     return newest;
@@ -66,15 +73,15 @@ static size_t slowest(tdm_story_t *s, size_t cnt, uint32_t max) {
     return n;
 }
 
-static void story(const tdm_story_t *s, FILE *f) {
+static void story(const tdm_flight_head_t *h, const tdm_story_t *s, FILE *f) {
     int64_t begin_ns, end_ns;
     tdm_story_span(s, &begin_ns, &end_ns);
     (void)fprintf(f,
                   "{\"id\":\"%u.%" PRIu32 ".%" PRIu32 "\",\"class\":\"%s\",\"ending\":\"%s\","
-                  "\"at_ms\":%.3f,\"total_ms\":%.3f,\"prompt\":%" PRIu32 ",\"output\":%" PRIu32
+                  "\"at_s\":%.3f,\"total_ms\":%.3f,\"prompt\":%" PRIu32 ",\"output\":%" PRIu32
                   ",\"phases\":{",
                   s->last.api, s->last.handle.slot, s->last.handle.generation,
-                  tdm_class_name(s->last.slo_class), tdm_story_ending(s), ms(begin_ns),
+                  tdm_class_name(s->last.slo_class), tdm_story_ending(s), wall_s(h, begin_ns),
                   ms(end_ns - begin_ns), s->prompt_cnt, s->output_cnt);
     int has_before = 0;
     for (uint32_t i = 0; i < TDM_PHASE_CNT; i++) {
@@ -97,7 +104,7 @@ void tdm_recent_slowest(const void *mem, void *room, uint32_t max, FILE *f) {
     (void)fputc('[', f);
     for (size_t i = 0; i < cnt; i++) {
         if (i) (void)fputc(',', f);
-        story(&s[i], f);
+        story(mem, &s[i], f);
     }
     (void)fputc(']', f);
 }

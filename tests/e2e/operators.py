@@ -3,6 +3,7 @@
 """What operators do to a running appliance, and who may.  usage: operators.py BIN_DIR FACT
 
 Each function below is one fact and one CTest entry, in the network namespace that the caller made."""
+import calendar
 import hashlib
 import io
 import json
@@ -442,6 +443,14 @@ def shows_speak_every_form():
             wrong = a.ctl(*words, check=False)
             assert wrong.returncode == 2 and told in wrong.stderr and "-1" not in wrong.stderr.replace(
                 '"-1"', ""), (words, wrong)
+        # what a table says of a time is a time, and --at takes it
+        table = a.ctl("show", "requests", "--slowest", "1").stdout.splitlines()
+        at = dict(zip(table[1].split(), table[2].split()))["at_s"]
+        assert abs(calendar.timegm(time.strptime(at[:19], "%Y-%m-%dT%H:%M:%S")) - time.time()) < 300, table
+        told = a.ctl("explain", "--flight", a.settings["flight.path"], "--at", at, check=False)
+        assert told.returncode == 0 or "no such iteration" in told.stderr, told
+        changes = a.ctl("show", "changes").stdout
+        assert time.strftime("%Y-%m-%dT", time.gmtime()) in changes, changes
         assert a.ctl("--version").stdout == a.ctl("version").stdout
         assert a.ctl("-h").stdout == a.ctl("help").stdout
         as_copied = subprocess.run([os.path.join(BIN, "tandemctl"), "show", "version", "--http",

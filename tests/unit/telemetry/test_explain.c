@@ -414,6 +414,8 @@ static void the_lane_goes_on_where_it_was(void **state) {
     assert_string_equal(str(json_array_get(root, 5), "fallback"), "operator");
     assert_int_equal(json_integer_value(json_object_get(json_array_get(root, 8), "lost")), 1);
     assert_true(json_real_value(json_object_get(json_array_get(root, 3), "ms")) == 50.0);
+    assert_true(json_real_value(json_object_get(json_array_get(root, 3), "at_s")) >
+                (double)(WALL / (1000 * MS))); /* of the wall's clock, as --at takes it */
     json_decref(root);
     root = recent(next, 100, &next);
     assert_int_equal(json_array_size(root), 0);
@@ -445,6 +447,7 @@ static void the_slowest_requests_come_first(void **state) {
     const json_t *first = json_array_get(root, 0);
     assert_string_equal(str(first, "ending"), "length");
     assert_true(json_real_value(json_object_get(first, "total_ms")) == 21.0);
+    assert_true(json_real_value(json_object_get(first, "at_s")) >= (double)(WALL / (1000 * MS)));
     const json_t *phases = json_object_get(first, "phases");
     assert_int_equal(json_object_size(phases), 4);
     assert_true(json_real_value(json_object_get(phases, "decode")) == 10.0);
