@@ -16,6 +16,7 @@
 #define ARG_MAX_   96u
 #define SAMPLE_NS  (500 * TDM_NS_PER_MS) /* between two looks at power */
 #define REST_NS    (120 * TDM_NS_PER_S)  /* the appliance must be at rest after so long */
+#define STILL_NS   (400 * TDM_NS_PER_MS) /* and is, where no iteration ended for so long */
 #define PATIENCE_S 60.0                  /* with a warm start, and beyond the window */
 #define TTFT_SHARE "p90"
 
@@ -106,17 +107,26 @@ static double at(const json_t *root, const char *a, const char *b) {
     return json_number_value(b ? json_object_get(v, b) : v);
 }
 
-/* rest waits until nothing runs and nothing waits, and gives the status. */
+/* rest waits until nothing runs and nothing waits, and gives the status.  A
+   request that is cut is gone before the iteration that it is in: that one is
+   counted a moment later, and not in the next window. */
 static json_t *rest(const tdm_ctl_options_t *o, tdm_error_t *err) {
-    int64_t end_ns = tdm_clock_now_ns() + REST_NS;
+    int64_t end_ns = tdm_clock_now_ns() + REST_NS, still_ns = 0;
+    json_t *was = NULL;
     for (;;) {
         json_t *s = page_json(o, "/status", err);
-        if (!s) return NULL;
-        if (at(s, "requests", "running") + at(s, "requests", "waiting") == 0.0) return s;
-        json_decref(s);
-        if (tdm_clock_now_ns() > end_ns) break;
+        int64_t now_ns = tdm_clock_now_ns();
+        const json_t *cnt = json_object_get(s, "iterations");
+        int is_still = s && at(s, "requests", "running") + at(s, "requests", "waiting") == 0.0 &&
+                       json_equal(cnt, json_object_get(was, "iterations"));
+        if (!is_still) still_ns = now_ns;
+        json_decref(was);
+        was = s;
+        if (!s || (is_still && now_ns - still_ns >= STILL_NS)) return s;
+        if (now_ns > end_ns) break;
         (void)usleep(100000);
     }
+    json_decref(was);
     (void)tdm_error_set(err, TDM_ERR_TIMEOUT, "the appliance does not come to rest");
     return NULL;
 }
