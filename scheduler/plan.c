@@ -147,6 +147,7 @@ static void write_record(tdm_sched_t *s, const tdm_draft_t *d, const tdm_plan_t 
     memcpy(f->record.start_class, d->start_class, sizeof f->record.start_class);
     memcpy(f->record.start_wait_ns, d->start_wait_ns, sizeof f->record.start_wait_ns);
     f->profile_ns = tdm_predict_profile_ns(&s->live.profile, (tdm_route_t)plan->route, &d->load);
+    f->record.profile_ns = f->profile_ns;
     s->stats.outside_cnt += f->record.is_outside;
     tdm_sched_count(s, d->cap);
     s->stats.prefill_tokens += plan->token_cnt;

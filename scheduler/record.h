@@ -27,6 +27,7 @@ typedef struct tdm_sched_record {
     int64_t planned_ns;   /* when the plan was made */
     int64_t limit_ns;     /* its time limit */
     int64_t predicted_ns; /* what the profile and its correction said */
+    int64_t profile_ns;   /* what the profile alone said */
     int64_t actual_ns;    /* end - start of the result; 0 where it died */
     int64_t end_ns;       /* of the result, 0 where it died */
     uint32_t decode_cnt;

@@ -68,7 +68,9 @@ void tdm_sched_tile_fly(tdm_sched_tile_t *t, const tdm_sched_record_t *r) {
     f.planned_ns = r->planned_ns;
     f.limit_ns = r->limit_ns;
     f.predicted_ns = r->predicted_ns;
+    f.profile_ns = r->profile_ns;
     f.kv_cnt = r->kv_cnt;
+    f.pair_cnt = r->pair_cnt;
     f.quantile_ppm = quantile_ppm(r->quantile);
     f.revision = r->live_revision;
     f.prefill_cnt = r->prefill_cnt;

@@ -123,6 +123,7 @@ static void say_time(tdm_print_t *p, const tdm_flight_iteration_t *r) {
     tdm_print(p, "time        predicted %.3f ms", ms(r->predicted_ns));
     if (r->predicted_ns > 0)
         tdm_print(p, ", took %.2f times that", (double)took_ns / (double)r->predicted_ns);
+    if (r->profile_ns > 0) tdm_print(p, ", by the profile alone %.3f ms", ms(r->profile_ns));
     if (took_ns > 0)
         tdm_print(p, "; attention %.0f %%", 100.0 * (double)r->attention_ns / (double)took_ns);
     if (took_ns > 0 && r->sample_ns > 0) /* a GPU does not tell it */

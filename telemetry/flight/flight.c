@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-_Static_assert(sizeof(tdm_flight_iteration_t) == 216, "a record of whole words");
+_Static_assert(sizeof(tdm_flight_iteration_t) == 232, "a record of whole words");
 _Static_assert(sizeof(tdm_flight_hop_t) == 48, "a record of whole words");
 _Static_assert(sizeof(tdm_flight_hop_t) % sizeof(uint64_t) == 0, "a record of whole words");
 

@@ -38,7 +38,7 @@
 
 TDM_BEGIN_DECLS
 
-#define TDM_FLIGHT_MAGIC     UINT64_C(0x31746867696c6674) /* "tflight1", little-endian */
+#define TDM_FLIGHT_MAGIC     UINT64_C(0x32746867696c6674) /* "tflight2", little-endian */
 #define TDM_FLIGHT_RING_MAX  (1 + TDM_API_TILE_MAX)
 #define TDM_FLIGHT_SLOT_MAX  (UINT32_C(1) << 24)
 #define TDM_FLIGHT_WORDS_MAX 32u /* 64-bit words of the largest record */
@@ -57,6 +57,7 @@ typedef struct tdm_flight_iteration {
     int64_t end_ns;
     int64_t limit_ns;     /* time limit of the plan */
     int64_t predicted_ns; /* by the profile and its correction */
+    int64_t profile_ns;   /* by the profile alone */
     int64_t attention_ns; /* of end - start */
     int64_t sample_ns;
     uint64_t vcta_planned[TDM_KIND_CNT]; /* virtual CTAs over all layers */
@@ -64,6 +65,7 @@ typedef struct tdm_flight_iteration {
     uint64_t vcta_ns[TDM_KIND_CNT]; /* SM time inside them */
     uint64_t colocated_ns;          /* SM time while both kinds ran */
     uint64_t kv_cnt;                /* KV tokens that decodes read */
+    uint64_t pair_cnt;              /* (query, key) pairs of the prefill */
     uint64_t energy_uj;             /* board power at its end, times its time; 0: not told */
     uint32_t clock_mhz;             /* of the SMs, measured inside attention or told; 0: neither */
     uint32_t quantile_ppm;          /* actual over predicted time that the cap allowed for */

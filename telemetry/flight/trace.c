@@ -45,17 +45,19 @@ static void iteration(const tdm_flight_head_t *h, const tdm_flight_iteration_t *
     (void)fprintf(f,
                   ",\"args\":{\"iteration\":%" PRIu64 ",\"life\":%" PRIu32 ",\"planned\":\"%s\","
                   "\"fallback\":\"%s\",\"prefill_ended_by\":\"%s\",\"limit_class\":\"%s\","
-                  "\"limit_ms\":%.6f,\"predicted_ms\":%.6f,\"quantile\":%.6f,",
+                  "\"limit_ms\":%.6f,\"predicted_ms\":%.6f,\"profile_ms\":%.6f,"
+                  "\"quantile\":%.6f,",
                   r->iteration, r->epoch, tdm_path_name(r->route), tdm_why_name(r->fallback),
                   tdm_why_name(r->cap), tdm_class_name(r->limit_class), (double)r->limit_ns / 1e6,
-                  (double)r->predicted_ns / 1e6, (double)r->quantile_ppm / 1e6);
+                  (double)r->predicted_ns / 1e6, (double)r->profile_ns / 1e6,
+                  (double)r->quantile_ppm / 1e6);
     (void)fprintf(f,
                   "\"prefill_tokens\":%" PRIu32 ",\"slices\":%" PRIu32 ",\"decodes\":%" PRIu32
-                  ",\"kv_tokens\":%" PRIu64 ",\"variant\":%" PRIu32
+                  ",\"kv_tokens\":%" PRIu64 ",\"pairs\":%" PRIu64 ",\"variant\":%" PRIu32
                   ",\"tile\":[%u,%u],\"splits\":%" PRIu32 ",\"merges\":%" PRIu32 ",\"sms\":%" PRIu32
                   ",",
-                  r->prefill_cnt, r->slice_cnt, r->decode_cnt, r->kv_cnt, r->variant, r->tile_row,
-                  r->tile_key, r->split_cnt, r->merge_cnt, r->sm_cnt);
+                  r->prefill_cnt, r->slice_cnt, r->decode_cnt, r->kv_cnt, r->pair_cnt, r->variant,
+                  r->tile_row, r->tile_key, r->split_cnt, r->merge_cnt, r->sm_cnt);
     (void)fprintf(f,
                   "\"vcta_planned\":[%" PRIu64 ",%" PRIu64 "],\"vcta_executed\":[%" PRIu64
                   ",%" PRIu64 "],\"attention_ms\":%.6f,\"sampling_ms\":%.6f,\"colocated_ms\":%.6f,"

@@ -9,7 +9,8 @@ import json
 import os
 import subprocess
 
-COLUMNS = ["prefill_tokens", "decodes", "kv_tokens", "attention_ms", "predicted_ms", "clock_mhz", "planned", "fallback"]
+COLUMNS = ["prefill_tokens", "decodes", "kv_tokens", "pairs", "attention_ms", "predicted_ms", "profile_ms", "clock_mhz", "planned",
+           "fallback"]
 
 
 def rest_of(profile):
@@ -34,12 +35,13 @@ def summed(rows, told):
     """{kind: {...}} of rows with ms and COLUMNS."""
     out = {}
     for row in rows:
-        k = out.setdefault(kind_of(row), {"cnt": 0, "s": 0.0, "attention_s": 0.0, "rest_told_s": 0.0, "predicted_s": 0.0,
+        k = out.setdefault(kind_of(row), {"cnt": 0, "s": 0.0, "attention_s": 0.0, "rest_told_s": 0.0, "predicted_s": 0.0, "profile_s": 0.0,
                                           "clock_s": 0.0, "clock_mhz": 0.0})
         k["cnt"] += 1
         k["s"] += row["ms"] / 1e3
         k["attention_s"] += row["attention_ms"] / 1e3
         k["predicted_s"] += row["predicted_ms"] / 1e3
+        k["profile_s"] += row["profile_ms"] / 1e3
         k["rest_told_s"] += told(row["prefill_tokens"] + row["decodes"])
         if row["clock_mhz"]:
             k["clock_s"] += row["ms"] / 1e3
@@ -75,10 +77,10 @@ def self_test():
     """Seconds are counted once, by kind, and the profile is read as the scheduler reads it."""
     told = rest_of({"fixed_ns": 1e6, "stair_from": 100, "lin": [[1, 4e6], [64, 10.3e6], [128, 20e6], [256, 30e6]]})
     assert [round(told(n), 6) for n in (1, 33, 64, 110, 128, 129, 999)] == [0.005, 0.0082, 0.0113, 0.021, 0.021, 0.031, 0.031]
-    row = {"ms": 20.0, "prefill_tokens": 0, "decodes": 1, "kv_tokens": 9, "attention_ms": 5.0, "predicted_ms": 18.0,
+    row = {"ms": 20.0, "prefill_tokens": 0, "decodes": 1, "kv_tokens": 9, "attention_ms": 5.0, "predicted_ms": 18.0, "profile_ms": 17.0,
            "clock_mhz": 0, "planned": "fused", "fallback": "none"}
     got = summed([row, {**row, "prefill_tokens": 128, "ms": 40.0, "clock_mhz": 1500}, {**row, "prefill_tokens": 128, "ms": 20.0, "clock_mhz": 1200}], told)
-    assert got["decodes"] == {"cnt": 1, "s": 0.02, "attention_s": 0.005, "rest_told_s": 0.005, "predicted_s": 0.018, "clock_mhz": 0}
+    assert got["decodes"] == {"cnt": 1, "s": 0.02, "attention_s": 0.005, "rest_told_s": 0.005, "predicted_s": 0.018, "profile_s": 0.017, "clock_mhz": 0}
     assert got["both"]["cnt"] == 2 and got["both"]["clock_mhz"] == 1400 and got["both"]["s"] == 0.06, got
     print("iterations: summed by kind")
     return 0

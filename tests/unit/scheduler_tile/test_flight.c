@@ -41,6 +41,7 @@ static void every_iteration_is_in_the_flight_recorder(void **state) {
         assert_int_equal(f.iteration, n + 1);
         assert_int_equal(f.epoch, 1);
         assert_true(f.planned_ns > 0 && f.limit_ns > 0 && f.predicted_ns > 0);
+        assert_true(f.profile_ns > 0 && (f.pair_cnt > 0) == (f.prefill_cnt > 0));
         assert_int_equal(f.limit_class, f.decode_cnt ? 0 : TDM_SLO_CLASS_MAX);
         if (f.flags & TDM_FLIGHT_LOST) {
             lost_cnt++;

@@ -55,6 +55,7 @@ static tdm_flight_iteration_t fused(void) {
                                     .end_ns = 108 * MS,
                                     .limit_ns = 12 * MS,
                                     .predicted_ns = 10 * MS,
+                                    .profile_ns = 9 * MS,
                                     .attention_ns = 6 * MS,
                                     .sample_ns = 1 * MS,
                                     .vcta_planned = {120, 40},
@@ -107,12 +108,14 @@ static void a_fused_iteration_is_told(void **state) {
     says("fused: prefill and decode shared one attention launch per layer");
     says("120 prefill and 40 decode planned, all executed, 3.00 prefill per decode; prefill tiles "
          "of 64 rows x 32 keys; 12 splits");
+    says(
+        "predicted 10.000 ms, took 0.80 times that, by the profile alone 9.000 ms; attention 75 %");
     says_not("captured graph");
     r.miss_us = 870;
     explain(&r);
     says("no captured graph fitted: queued in 870 us");
     says("both kinds at once for 50 % of their time");
-    says("predicted 10.000 ms, took 0.80 times that; attention 75 %");
+    says("predicted 10.000 ms, took 0.80 times that, by the profile alone 9.000 ms; attention 75 %");
     says("within its limit, 0 of 8 decodes came later than promised");
     says_not("instead of");
     says_not("MHz");
