@@ -27,7 +27,8 @@
    the answer like any other.  A body over the bound is read and thrown away up to discard_max
    bytes, so that the client hears the answer; then the stream is stopped.  Malformed HTTP/3 resets
    the stream (H3_MESSAGE_ERROR: a field, or a body of another length than
-   content-length) or closes the connection with the code of RFC 9114.
+   content-length; H3_REQUEST_INCOMPLETE: no request in it) or closes the connection with the code
+   of RFC 9114.
 
    Ownership: exchanges, their body memory and pipes are the tile's; h3
    uses them from exchange_open to exchange_closed.  The caller gives h3's

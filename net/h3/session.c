@@ -88,19 +88,18 @@ static stream_t *find(session_t *s, int64_t id) {
     return NULL;
 }
 
-/* cut_malformed ends a request whose body has another length than it said
-   (RFC 9114, 4.1.2).  nghttp3 0.8 returns that as if the connection were at
-   fault, but it has changed nothing but this stream by then, which is not
-   read any further.  rest_sz: bytes that nobody took, whose room in the
-   connection's window the others need. */
-static int cut_malformed(session_t *s, int64_t id, uint64_t rest_sz) {
+/* cut ends a request that is malformed.  nghttp3 0.8 returns that as if the
+   connection were at fault, but it has changed nothing but this stream by
+   then, which is not read any further.  rest_sz: bytes that nobody took,
+   whose room in the connection's window the others need. */
+static int cut(session_t *s, int64_t id, uint64_t rest_sz, uint64_t error) {
     stream_t *st = find(s, id);
     s->h->counters.protocol_errors++;
     tdm_quic_conn_consumed(s->c, id, rest_sz);
     (void)nghttp3_conn_shutdown_stream_read(s->nc, id);
     nghttp3_conn_shutdown_stream_write(s->nc, id);
     if (st != NULL) client_left(st);
-    tdm_quic_conn_reset(s->c, id, NGHTTP3_H3_MESSAGE_ERROR);
+    tdm_quic_conn_reset(s->c, id, error);
     return 0;
 }
 
@@ -110,7 +109,12 @@ static int on_data(void *ctx, tdm_quic_conn_t *c, int64_t id, const uint8_t *byt
     ((tdm_h3_t *)ctx)->now_ns = now_ns;
     s->body_sz = 0;
     nghttp3_ssize n = nghttp3_conn_read_stream(s->nc, id, bytes, sz, is_fin);
-    if (n == NGHTTP3_ERR_MALFORMED_HTTP_MESSAGING) return cut_malformed(s, id, sz - s->body_sz);
+    /* A body of another length than it said (RFC 9114, 4.1.2), and a stream
+       that ends before its request began (4.1). */
+    if (n == NGHTTP3_ERR_MALFORMED_HTTP_MESSAGING)
+        return cut(s, id, sz - s->body_sz, NGHTTP3_H3_MESSAGE_ERROR);
+    if (n == NGHTTP3_ERR_H3_FRAME_UNEXPECTED && is_fin && sz == 0 && (id & 2) == 0)
+        return cut(s, id, 0, NGHTTP3_H3_REQUEST_INCOMPLETE);
     if (n < 0) return fail(s, n);
     /* Bytes of bodies are counted where they are taken. */
     tdm_quic_conn_consumed(c, id, (uint64_t)n);

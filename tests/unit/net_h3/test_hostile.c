@@ -5,14 +5,15 @@
 #include "appliance/base/rng.h"
 #include "tests/unit/net_h3/bench.h"
 
-#define H3_MESSAGE_ERROR    0x10eu
-#define H3_FRAME_UNEXPECTED 0x105u
-#define H3_FRAME_ERROR      0x106u
-#define H3_MISSING_SETTINGS 0x10au
-#define H3_SETTINGS_ERROR   0x109u
-#define H3_CLOSED_CRITICAL  0x104u
-#define H3_CREATION_ERROR   0x103u
-#define H3_ID_ERROR         0x108u
+#define H3_MESSAGE_ERROR      0x10eu
+#define H3_FRAME_UNEXPECTED   0x105u
+#define H3_FRAME_ERROR        0x106u
+#define H3_MISSING_SETTINGS   0x10au
+#define H3_SETTINGS_ERROR     0x109u
+#define H3_CLOSED_CRITICAL    0x104u
+#define H3_CREATION_ERROR     0x103u
+#define H3_REQUEST_INCOMPLETE 0x10du
+#define H3_ID_ERROR           0x108u
 
 /* --- bytes --------------------------------------------------------------- */
 
@@ -183,6 +184,30 @@ static void a_body_of_another_length_costs_its_stream(void **state) {
     }
 }
 
+/* A client that changes its mind ends a stream without a word; what was on its
+   way may be a frame that nobody knows. */
+static void a_stream_without_a_request_is_incomplete(void **state) {
+    (void)state;
+    static const uint8_t unknown[] = {0x21, 0x02, 'x', 'y'};
+    for (uint32_t i = 0; i < 2; i++) {
+        static bench_t b;
+        bench_open(&b);
+        assert_int_equal(bench_begin(&b, 100000), 0);
+        assert_int_equal(bench_feed(&b, 2, control, sizeof control, 0), 0);
+        if (i == 1) assert_int_equal(bench_feed(&b, 0, unknown, sizeof unknown, 0), 0);
+        assert_int_equal(bench_feed(&b, 0, "", 0, 1), 0);
+        assert_int_equal(b.conn.error, 0);
+        assert_int_equal(b.conn.reset_error, H3_REQUEST_INCOMPLETE);
+        assert_int_equal(b.app.stream_close(b.app.ctx, &b.conn, 0, H3_REQUEST_INCOMPLETE), 0);
+        assert_int_equal(bench_feed(&b, 4, get, sizeof get, 1), 0);
+        assert_int_equal(b.ready_cnt, 1);
+        bench_answer(&b);
+        bench_take(&b);
+        bench_end(&b);
+        bench_close(&b);
+    }
+}
+
 /* --- at random ------------------------------------------------------------- */
 
 static uint64_t damage(tdm_rng_t *r, uint8_t *buf, const uint8_t *from, uint64_t sz) {
@@ -269,6 +294,7 @@ int main(void) {
         cmocka_unit_test(missing_path_is_a_message_error),
         cmocka_unit_test(priorities_of_streams_that_may_be_are_taken),
         cmocka_unit_test(a_body_of_another_length_costs_its_stream),
+        cmocka_unit_test(a_stream_without_a_request_is_incomplete),
         cmocka_unit_test(damaged_bytes_do_no_harm),
         cmocka_unit_test(failing_allocations_do_no_harm),
     };
