@@ -51,6 +51,7 @@ static int on_handshake_completed(ngtcp2_conn *nc, void *user) {
     c->q->counters.half_open_cnt--;
     c->q->counters.handshakes_done++;
     c->is_app_open = 1;
+    c->quiet_ns = c->q->now_ns;
     return answer(APP(c).conn_open(APP(c).ctx, c, c->q->now_ns));
 }
 
@@ -87,15 +88,27 @@ static int on_acked(ngtcp2_conn *nc, int64_t id, uint64_t offset, uint64_t sz, v
     return answer(APP(c).stream_acked(APP(c).ctx, c, id, sz));
 }
 
+static int is_request(ngtcp2_conn *nc, int64_t id) {
+    return ngtcp2_is_bidi_stream(id) && !ngtcp2_conn_is_local_stream(nc, id);
+}
+
+static int on_stream_open(ngtcp2_conn *nc, int64_t id, void *user) {
+    tdm_quic_conn_t *c = user;
+    if (is_request(nc, id)) c->request_cnt++;
+    return 0;
+}
+
 static int on_stream_close(ngtcp2_conn *nc, uint32_t flags, int64_t id, uint64_t error, void *user,
                            void *stream_user) {
     (void)stream_user;
     tdm_quic_conn_t *c = user;
     if (!(flags & NGTCP2_STREAM_CLOSE_FLAG_APP_ERROR_CODE_SET)) error = 0x100; /* H3_NO_ERROR */
-    int is_request = ngtcp2_is_bidi_stream(id) && !ngtcp2_conn_is_local_stream(nc, id);
-    if (is_request) c->closed_cnt++;
-    int rv = APP(c).stream_close(APP(c).ctx, c, id, error);
-    if (is_request) ngtcp2_conn_extend_max_streams_bidi(nc, 1);
+    int rv;
+    if (!is_request(nc, id)) return answer(APP(c).stream_close(APP(c).ctx, c, id, error));
+    c->closed_cnt++;
+    if (--c->request_cnt == 0) c->quiet_ns = c->q->now_ns;
+    rv = APP(c).stream_close(APP(c).ctx, c, id, error);
+    ngtcp2_conn_extend_max_streams_bidi(nc, 1);
     return answer(rv);
 }
 
@@ -150,6 +163,7 @@ const ngtcp2_callbacks conn_callbacks = {
     .hp_mask = ngtcp2_crypto_hp_mask_cb,
     .recv_stream_data = on_stream_data,
     .acked_stream_data_offset = on_acked,
+    .stream_open = on_stream_open,
     .stream_close = on_stream_close,
     .rand = on_rand,
     .get_new_connection_id = on_new_cid,

@@ -10,6 +10,11 @@
 #define BACKLOG_PER_POLL 4u
 /* Slots that are looked at for one tombstone to end early. */
 #define RECLAIM_VISIT 256u
+/* Slots that are looked at for one that may make way, and how long it had no
+   request then: longer than a client needs to send its first one. */
+#define QUIET_VISIT 256u
+#define QUIET_NS    (2 * TDM_NS_PER_S)
+#define H3_NO_ERROR 0x100u
 /* Connections one output call may visit in vain before it answers 0. */
 #define VISIT_PER_OUTPUT 16u
 
@@ -146,6 +151,23 @@ static int is_initial(const tdm_datagram_t *dg) {
     return (dg->payload[0] & 0xb0u) == 0x80u; /* long header, type 0 */
 }
 
+/* quietest gives the connection that has had no request for longest, of those
+   looked at now; NULL: each has one, or had a moment ago.  PINGs keep a
+   connection from ending, and who sends nothing else would hold the table
+   against everybody. */
+static tdm_quic_conn_t *quietest(tdm_quic_t *q) {
+    tdm_quic_conn_t *best = NULL;
+    uint32_t visit = TDM_MIN(QUIET_VISIT, q->cfg.connection_max);
+    for (uint32_t i = 0; i < visit; i++) {
+        tdm_quic_conn_t *c = &q->conn[q->quiet_cursor];
+        q->quiet_cursor = (q->quiet_cursor + 1u) % q->cfg.connection_max;
+        if (c->state != CONN_OPEN || c->has_app_error || c->request_cnt > 0) continue;
+        if (q->now_ns - c->quiet_ns < QUIET_NS) continue;
+        if (best == NULL || c->quiet_ns < best->quiet_ns) best = c;
+    }
+    return best;
+}
+
 /* admit judges an Initial packet that may begin a connection; same_cnt:
    datagrams of the same one that wait already. */
 static tdm_reason_t admit(tdm_quic_t *q, const tdm_datagram_t *dg, const ngtcp2_pkt_hd *hd,
@@ -161,12 +183,21 @@ static tdm_reason_t admit(tdm_quic_t *q, const tdm_datagram_t *dg, const ngtcp2_
         return TDM_DROP_quic_retry;
     }
     if (same_cnt > 0) return TDM_REASON_NONE;
-    if (q->free_cnt == 0 && q->closing_cnt == 0) return TDM_DROP_quic_connection_limit;
+    tdm_quic_conn_t *quiet = NULL;
+    if (q->free_cnt == 0 && q->closing_cnt == 0) {
+        if ((quiet = quietest(q)) == NULL) return TDM_DROP_quic_connection_limit;
+        if (odcid->sz == 0) { /* nobody makes way for a forged address */
+            answer_retry(q, dg, hd);
+            return TDM_DROP_quic_retry;
+        }
+    }
     if (q->counters.half_open_cnt + q->backlog.cnt >= q->cfg.half_open_max) {
         return TDM_DROP_quic_half_open;
     }
     if (!rate_take(&q->rate, &dg->remote, q->now_ns)) return TDM_DROP_quic_handshake_rate;
-    return TDM_REASON_NONE;
+    if (quiet == NULL) return TDM_REASON_NONE;
+    tdm_quic_conn_fail(quiet, H3_NO_ERROR); /* its place is there when the peer asks again */
+    return TDM_DROP_quic_connection_limit;
 }
 
 /* input_new judges a datagram that no connection claims. */

@@ -260,8 +260,10 @@ struct tdm_quic_conn {
     uint32_t ready_next;
     uint32_t ready_prev;
     uint64_t app_error;
-    uint64_t closed_cnt; /* streams of requests that are over */
-    uint64_t burst_sz;   /* bytes since pacing was last updated */
+    uint64_t closed_cnt;  /* streams of requests that are over */
+    uint32_t request_cnt; /* those that are open */
+    int64_t quiet_ns;     /* since then none is */
+    uint64_t burst_sz;    /* bytes since pacing was last updated */
     ngtcp2_connection_close_error error;
     tdm_endpoint_t remote;
     tdm_endpoint_t local;
@@ -292,6 +294,7 @@ struct tdm_quic {
     uint32_t ready_tail;
     uint32_t closing_cnt;
     uint32_t reclaim_cursor;
+    uint32_t quiet_cursor;
     int64_t now_ns; /* of the call that runs */
 };
 

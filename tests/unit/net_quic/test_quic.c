@@ -123,6 +123,42 @@ static void table_full_refuses_and_recovers(void **state) {
     rig_close(&r);
 }
 
+/* PINGs keep a connection from its idle end, but not against one that proves
+   its address; a request keeps it against everybody. */
+static void quiet_connections_make_way(void **state) {
+    (void)state;
+    rig_t r;
+    rig_reply_t reply[3];
+    rig_config_t cfg = rig_default();
+    cfg.connection_max = 3;
+    cfg.idle_timeout_ns = 20000 * RIG_MS; /* as if each sent PINGs */
+    rig_open(&r, &cfg);
+    r.is_tile_silent = 1;
+    for (uint32_t i = 0; i < 3; i++) rig_dial_ready(&r, i);
+    for (uint32_t i = 0; i < 2; i++) rig_send(&r, i, "GET", "/health", NULL, 0, &reply[i]);
+    rig_idle(&r, 2500);
+    rig_dial(&r, 3, 3);
+    rig_idle(&r, 3000);
+    assert_true(tdm_client_is_ready(r.client[3]));
+    assert_true(counters(&r)->retries > 0);
+    assert_int_equal(counters(&r)->retry_tokens, 1);
+    assert_int_equal(counters(&r)->connections_failed, 0);
+    /* All are busy: no place for a fifth. */
+    rig_send(&r, 3, "GET", "/health", NULL, 0, &reply[2]);
+    rig_idle(&r, 2500);
+    uint64_t before = dropped(&r, TDM_DROP_quic_connection_limit);
+    rig_dial(&r, 4, 4);
+    rig_idle(&r, 1000);
+    assert_false(tdm_client_is_ready(r.client[4]));
+    assert_true(dropped(&r, TDM_DROP_quic_connection_limit) > before);
+    r.is_tile_silent = 0;
+    for (uint32_t i = 0; i < TDM_COUNT_OF(reply); i++) {
+        assert_true(rig_run(&r, &reply[i].is_ended, 500));
+        assert_int_equal(reply[i].status, 200);
+    }
+    rig_close(&r);
+}
+
 static void handshakes_are_limited_in_all(void **state) {
     (void)state;
     rig_t r;
@@ -297,6 +333,7 @@ int main(void) {
         cmocka_unit_test(damaged_first_flights_do_no_harm),
         cmocka_unit_test(other_versions_are_told_ours),
         cmocka_unit_test(table_full_refuses_and_recovers),
+        cmocka_unit_test(quiet_connections_make_way),
         cmocka_unit_test(handshakes_are_limited_in_all),
         cmocka_unit_test(handshakes_are_limited_per_source),
         cmocka_unit_test(sources_of_one_prefix_share_a_limit),
