@@ -11,6 +11,7 @@
 
 #define LENGTH_MAX (1u << 20)
 #define LINE_MAX_  65536
+#define NO_ROW     UINT64_MAX
 
 typedef enum format { FORMAT_NONE, FORMAT_MOONCAKE, FORMAT_AZURE, FORMAT_COUNTS } format_t;
 
@@ -112,7 +113,7 @@ static int row_read(format_t format, const char *line, origin_t *origin, tdm_wor
     if (format == FORMAT_COUNTS) ok = counts_read(line, &prompt, &output);
     if (!ok || !(prompt >= 0.0) || !(output >= 0.0) || !(at_s >= 0.0) || at_s > 1e9) return 0;
     if (origin->first_s < 0.0) origin->first_s = at_s;
-    double since = at_s > origin->first_s ? at_s - origin->first_s : 0.0;
+    double since = at_s - origin->first_s; /* < 0: filed out of order; sort_rows */
     *row = (tdm_workload_row_t){.at_ns = (int64_t)(since * 1e9),
                                 .prompt_cnt = length_of(prompt),
                                 .output_cnt = length_of(output)};
@@ -125,20 +126,22 @@ static int by_arrival(const void *a, const void *b) {
 }
 
 /* sort_rows leaves rows of one moment as they are filed where the file is in
-   order, which a sort need not (qsort(3)). */
+   order, which a sort need not (qsort(3)); times begin with the earliest. */
 static void sort_rows(tdm_workload_t *w) {
-    for (uint32_t i = 1; i < w->row_cnt; i++) {
-        if (w->row[i].at_ns >= w->row[i - 1].at_ns) continue;
-        qsort(w->row, w->row_cnt, sizeof *w->row, by_arrival);
-        return;
-    }
+    uint32_t i = 1;
+    while (i < w->row_cnt && w->row[i].at_ns >= w->row[i - 1].at_ns) i++;
+    if (i < w->row_cnt) qsort(w->row, w->row_cnt, sizeof *w->row, by_arrival);
+    int64_t first_ns = w->row[0].at_ns;
+    for (i = 0; i < w->row_cnt; i++) w->row[i].at_ns -= first_ns;
 }
 
-/* lines_read reads rows until the end; the number of a bad line, or 0. */
+/* lines_read reads rows until the end; the number of a bad line, NO_ROW where
+   there is none at all, or 0. */
 static uint64_t lines_read(FILE *f, char *line, uint32_t row_max, tdm_workload_t *w) {
     format_t format = FORMAT_NONE;
     origin_t origin = {.first_s = -1.0};
     for (uint64_t n = 1; w->row_cnt < row_max && fgets(line, LINE_MAX_, f); n++) {
+        if (n == 1 && memcmp(line, "\xef\xbb\xbf", 3) == 0) memmove(line, line + 3, LINE_MAX_ - 3);
         if (n == 1 && (format = format_of(line)) == FORMAT_NONE) return 1;
         if (n == 1 && format != FORMAT_MOONCAKE) continue;
         if (line[0] == '\n' || line[0] == 0) continue;
@@ -147,7 +150,7 @@ static uint64_t lines_read(FILE *f, char *line, uint32_t row_max, tdm_workload_t
         w->row_cnt++;
     }
     w->has_arrivals = format == FORMAT_MOONCAKE || format == FORMAT_AZURE;
-    return w->row_cnt == 0;
+    return w->row_cnt == 0 ? NO_ROW : 0;
 }
 
 tdm_status_t tdm_workload_read(const char *path, uint32_t row_max, tdm_workload_t *w,
@@ -159,9 +162,29 @@ tdm_status_t tdm_workload_read(const char *path, uint32_t row_max, tdm_workload_
     row_max = TDM_MIN(row_max, TDM_WORKLOAD_ROW_MAX);
     *w = (tdm_workload_t){.row = malloc(((size_t)row_max + 1u) * sizeof *w->row)};
     char *line = malloc(LINE_MAX_);
-    uint64_t bad = w->row && line ? lines_read(f, line, row_max, w) : 1;
+    int is_memory = w->row && line, is_empty = (int)(fgetc(f) == EOF);
+    rewind(f);
+    uint64_t bad = is_memory ? lines_read(f, line, row_max, w) : 1;
     free(line);
     (void)fclose(f);
+    if (!is_memory || is_empty) {
+        tdm_workload_free(w);
+        return is_empty ? tdm_error_set(err, TDM_ERR_CORRUPT, "%s: empty, or no file", path)
+                        : tdm_error_set(err, TDM_ERR_NOMEM, "%s: no memory", path);
+    }
+    if (bad == NO_ROW) {
+        tdm_workload_free(w);
+        return tdm_error_set(err, TDM_ERR_CORRUPT, "%s: no request behind its heading", path);
+    }
+    if (bad == 1) {
+        tdm_workload_free(w);
+        return tdm_error_set(
+            err, TDM_ERR_CORRUPT,
+            "%s: line 1 is no request of a known format, nor a heading: Mooncake's "
+            "{\"timestamp\": .., Azure's TIMESTAMP,.. or num_prefill_tokens,"
+            "num_decode_tokens",
+            path);
+    }
     if (bad > 0) {
         tdm_workload_free(w);
         return tdm_error_set(err, TDM_ERR_CORRUPT, "%s: line %llu is no request of a known format",

@@ -282,8 +282,43 @@ static void rotation_keeps_the_rows_and_moves_them(void **state) {
     tdm_workload_free(&w);
 }
 
+/* Rows out of order keep their distances, whichever is filed first; a mark of
+   the encoding and CRLF change nothing. */
+static void rows_out_of_order_keep_their_times(void **state) {
+    (void)state;
+    static const char text[] = "\xef\xbb\xbf"
+                               "TIMESTAMP,ContextTokens,GeneratedTokens\r\n"
+                               "2023-11-16 18:17:03.5,30,3\r\n"
+                               "2023-11-16 18:17:01.0,10,1\r\n"
+                               "2023-11-16 18:17:02.0,20,2\r\n";
+    assert_int_equal(read_text(text, 10), TDM_OK);
+    assert_int_equal(w.row_cnt, 3);
+    row_is(0, 0, 10, 1);
+    row_is(1, TDM_NS_PER_S, 20, 2);
+    row_is(2, 2500 * TDM_NS_PER_MS, 30, 3);
+    tdm_workload_free(&w);
+}
+
+/* Each file that holds no request says what is wrong with it. */
+static void what_is_no_trace_says_why(void **state) {
+    (void)state;
+    static const struct {
+        const char *text, *why;
+    } bad[] = {{"", "empty"},
+               {"prompt,output\n1,2\n", "line 1 is no request of a known format, nor a heading"},
+               {"TIMESTAMP,ContextTokens,GeneratedTokens\n", "no request behind its heading"},
+               {"num_prefill_tokens,num_decode_tokens\n1,2\n1\n", "line 3 is no request"},
+               {"num_prefill_tokens,num_decode_tokens\n\n1,-2\n", "line 3 is no request"}};
+    for (uint32_t i = 0; i < TDM_COUNT_OF(bad); i++) {
+        assert_int_equal(read_text(bad[i].text, 10), TDM_ERR_CORRUPT);
+        if (!strstr(err.text, bad[i].why)) fail_msg("%s", err.text);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rows_out_of_order_keep_their_times),
+        cmocka_unit_test(what_is_no_trace_says_why),
         cmocka_unit_test(mooncake_lines_read),
         cmocka_unit_test(mooncake_blocks_read),
         cmocka_unit_test(lengths_scale_and_stay_lengths),
