@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define CELL_MAX 16u
 #define RATE_MAX 16u
@@ -81,12 +82,12 @@ static int is_asked(const words_t *w, const tdm_cell_t *cell, double rate) {
 }
 
 /* note_read takes KEY=VALUE. */
-static int note_read(const char *text, words_t *w) {
+static int note_read(const char *text, json_t *into) {
     char key[32];
     size_t sz = strcspn(text, "=");
     if (sz == 0 || sz >= sizeof key || !text[sz]) return 0;
     (void)snprintf(key, sizeof key, "%.*s", (int)sz, text);
-    return json_object_set_new(w->under, key, json_string(text + sz + 1)) == 0;
+    return json_object_set_new(into, key, json_string(text + sz + 1)) == 0;
 }
 
 /* own takes argv[i] and its value where they are the bench's: 1, 0 where
@@ -101,7 +102,7 @@ static int own(words_t *w, const char *a, const char *value) {
     } text[] = {{"--out", &w->out}, {"--planned", &w->planned}, {"--only", &w->only}};
     if (strcmp(a, "--cells") == 0) return value && cells_read(value, w) ? 1 : -1;
     if (strcmp(a, "--rates") == 0) return value && rates_read(value, w) ? 1 : -1;
-    if (strcmp(a, "--note") == 0) return value && note_read(value, w) ? 1 : -1;
+    if (strcmp(a, "--note") == 0) return value && note_read(value, w->under) ? 1 : -1;
     for (size_t i = 0; i < TDM_COUNT_OF(number); i++)
         if (strcmp(a, number[i].name) == 0)
             return value && tdm_ctl_number_read(&number[i], value) ? 1 : -1;
@@ -225,6 +226,11 @@ static tdm_status_t one(words_t *w, long long revision, const tdm_cell_t *cell, 
     if (!got) return TDM_ERR_CLOSED;
     say(got);
     (void)json_object_set_new(got, "under", json_copy(w->under));
+    char when[32];
+    time_t now = time(NULL);
+    struct tm utc;
+    if (gmtime_r(&now, &utc) && strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", &utc) > 0)
+        (void)json_object_set_new(got, "ended", json_string(when));
     tdm_bench_add(all, got);
     tdm_bench_under(all);
     return tdm_bench_save(w->out, all, err);
@@ -388,7 +394,7 @@ static json_t *of_plan(const json_t *plan) {
 
 static int bench_merge(int argc, char **argv) {
     const char *out = NULL, *plan_path = NULL, *keep = NULL, *wrong = NULL;
-    json_t *all = NULL, *plan = NULL;
+    json_t *all = NULL, *plan = NULL, *made = json_object();
     tdm_error_t err = {0};
     tdm_status_t st = TDM_OK;
     for (int i = 3; i < argc && st == TDM_OK && !wrong; i++) {
@@ -398,6 +404,8 @@ static int bench_merge(int argc, char **argv) {
                                                               : NULL;
         if (value && i + 1 < argc)
             *value = argv[++i];
+        else if (strcmp(argv[i], "--note") == 0 && i + 1 < argc && note_read(argv[i + 1], made))
+            i++;
         else if (argv[i][0] == '-' || value)
             wrong = argv[i];
         else
@@ -410,6 +418,7 @@ static int bench_merge(int argc, char **argv) {
         st = wrong ? tdm_ctl_no_use(wrong, &err)
                    : tdm_error_set(&err, TDM_ERR_INVAL, "--out BASE and files");
         json_decref(plan);
+        json_decref(made);
         json_decref(all);
         return tdm_ctl_usage("bench merge", &err);
     }
@@ -417,8 +426,16 @@ static int bench_merge(int argc, char **argv) {
         tdm_bench_simulate(all, plan);
         (void)json_object_set(all, "planned", plan);
     }
+    if (st == TDM_OK && json_object_size(made) > 0) {
+        json_t *was = json_object_get(all, "made");
+        if (json_is_object(was))
+            (void)json_object_update(was, made);
+        else
+            (void)json_object_set(all, "made", made);
+    }
     if (st == TDM_OK) st = tdm_bench_save(out, all, &err);
     if (st == TDM_OK) tdm_bench_say(stdout, all);
+    json_decref(made);
     json_decref(plan);
     json_decref(all);
     return st == TDM_OK ? 0 : failed(&err, TDM_EXIT_FAILED);

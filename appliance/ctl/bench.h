@@ -9,7 +9,8 @@
                            [--cells PATH/POLICY,...] [--window S] [--warm N]
                            [--planned FILE] [--only PATH/POLICY[@RATE],...]
                            [--seconds N] [--note KEY=VALUE ..] [options of replay]
-     tandemctl bench merge --out BASE [--plan FILE] [--keep PATH/POLICY,...] FILE...
+     tandemctl bench merge --out BASE [--plan FILE] [--keep PATH/POLICY,...]
+                           [--note KEY=VALUE ..] FILE...
 
      --cells     fused, streams or serial / quantile, margin, static:N or fifo:N
                                           fused/quantile,serial/quantile
@@ -37,7 +38,8 @@
    merge puts sittings of one build together, as from two GPUs of a host; of a
    file of another build than the first it takes the cells of --keep, named
    before it, which what changed between them must not touch: each window says
-   its build.  A plan fills cells that nobody measured, and each of them says so.
+   its build.  --note says of all windows what they do not: device, driver,
+   commit, date, command.  A plan fills cells that nobody measured, and each of them says so.
 
    A rate is kept where no request is refused or lost, at most epsilon of all
    gaps are over --gap-ms, the first token of nine in ten comes within

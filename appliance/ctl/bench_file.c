@@ -167,7 +167,8 @@ static const char *missed(const json_t *plan, const json_t *p) {
 
 static json_t *simulated(const json_t *plan, const json_t *curve, const json_t *p) {
     const char *why = missed(plan, p), *policy = text(curve, "policy"), *key;
-    double fused = bench_number(p, "fused_share", NULL, NULL);
+    double both = bench_number(p, "hybrid", NULL, NULL),
+           fused = both * bench_number(p, "fused_share", NULL, NULL);
     json_t *fallbacks = json_object(), *lost = json_object(), *v;
     json_object_foreach(json_object_get(p, "fallbacks"), key, v) {
         (void)json_object_set_new(fallbacks, key,
@@ -176,7 +177,7 @@ static json_t *simulated(const json_t *plan, const json_t *curve, const json_t *
     }
     return json_pack(
         "{s:s, s:s, s:f, s:b, s:s, s:{s:s, s:b}, s:{s:f, s:O, s:O, s:O, s:f, s:f}, s:f, s:f, s:f, "
-        "s:{s:f, s:f}, s:o, s:o, s:n}",
+        "s:{s:f, s:f}, s:{s:f}, s:o, s:o, s:n}",
         "path", text(curve, "route"), "policy", policy[0] ? policy : "quantile", "rate",
         bench_number(p, "rate", NULL, NULL), "kept", why[0] == 0, "missed", why, "simulated",
         "profile", text(plan, "profile"), "is_model",
@@ -188,7 +189,8 @@ static json_t *simulated(const json_t *plan, const json_t *curve, const json_t *
         bench_number(p, "attention_share", NULL, NULL), "serial_share",
         bench_number(p, "serial_share", NULL, NULL), "attention_speedup",
         bench_number(p, "attention_speedup", NULL, NULL), "hybrid", "fused", fused, "fallback",
-        1.0 - fused, "fallbacks", fallbacks, "lost", lost, "power");
+        both - fused, "iterations", "all", bench_number(p, "iterations", NULL, NULL), "fallbacks",
+        fallbacks, "lost", lost, "power");
 }
 
 void tdm_bench_simulate(json_t *all, const json_t *plan) {

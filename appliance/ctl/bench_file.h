@@ -8,6 +8,7 @@
       "trace", "trace_sum", "window_s", "epsilon", "words": [replay's],
       "order": ["PATH/POLICY", ...], "cells": [cell.h, ...],
       "planned": {tandemctl plan --json} or null,
+      "made": {what bench merge was told by --note}, or not there
       "carries", "errors": bench_report.h}
 
    A window is in it as soon as it is over, so that a sitting which is cut

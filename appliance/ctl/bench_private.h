@@ -45,6 +45,10 @@ const json_t *bench_planned(const json_t *planned, const json_t *cell);
    were measured, or simulated. */
 uint32_t bench_count(const json_t *cells, const json_t *like, int is_sim);
 
+/* bench_put_tables writes a row for each window, measured ones first; with
+   fallbacks, and what they cost by the plan. */
+void bench_put_tables(FILE *f, const json_t *all);
+
 /* bench_at_least is the word before a row's rate; bench_put_gain what it
    gains over serial, and what attention allows. */
 const char *bench_at_least(const json_t *row);

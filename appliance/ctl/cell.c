@@ -178,14 +178,21 @@ static void power_look(const tdm_ctl_options_t *o, power_t *p) {
     json_decref(s);
 }
 
+/* put_told: what the board did not tell is no 0. */
+static void put_told(json_t *out, const char *key, int is_told, double v) {
+    (void)json_object_set_new(out, key, is_told ? json_real(v) : json_null());
+}
+
 static json_t *power_json(const power_t *p, double tokens) {
     if (p->cnt == 0) return json_null();
     double s = (double)(p->last_ns - p->first_ns) / 1e9;
-    return json_pack("{s:f, s:f, s:f, s:f, s:f}", "held_share",
-                     s > 0.0 ? (p->held_last_s - p->held_first_s) / s : 0.0, "mean_w",
-                     p->sum_w / p->cnt, "max_w", p->max_w, "sm_clock_mhz",
-                     p->clock_cnt ? p->clock_sum / p->clock_cnt : 0.0, "j_per_token",
-                     tokens > 0.0 ? (p->joule_last - p->joule_first) / tokens : 0.0);
+    json_t *out = json_pack("{s:f}", "mean_w", p->sum_w / p->cnt);
+    put_told(out, "held_share", s > 0.0, (p->held_last_s - p->held_first_s) / s);
+    put_told(out, "max_w", p->max_w > 0.0, p->max_w);
+    put_told(out, "sm_clock_mhz", p->clock_cnt > 0, p->clock_sum / p->clock_cnt);
+    put_told(out, "j_per_token", tokens > 0.0 && p->joule_last > p->joule_first,
+             (p->joule_last - p->joule_first) / tokens);
+    return out;
 }
 
 /* --- the window ------------------------------------------------------------------ */

@@ -12,7 +12,8 @@
       "vcta": {"planned": {...}, "executed": {...}},     of this window alone
       "attention_share", "attention_s", "iterations_s",
       "power": {"mean_w", "max_w", "sm_clock_mhz", "j_per_token", "held_share": of the time,
-                that the power limit held clocks down} or null} */
+                that the power limit held clocks down; null: not told} or null,
+      "ended": when, in UTC, by bench serve} */
 
 #include "appliance/ctl/options.h"
 

@@ -10,6 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define KV_BYTES 131072.0 /* a token: 32 layers, 8 heads of 128, K and V, two bytes */
+#define LINK_US  50.0
+
 /* What the command line asked for. */
 typedef struct words {
     const char *profile;
@@ -18,7 +21,9 @@ typedef struct words {
     int is_json, is_spread;
     double requests, ttft_ms, ttft_share, gap_ms, epsilon, appliances, kv_pages, noise, seed;
     double scale, cv, sequences, context, prefill_tokens, grid, floor, starve_ms;
-    double kv_bytes, link_gbit, link_us;
+    double kv_bytes, link_us; /* < 0: not named */
+    double link_gbit[TDM_PLANNER_LINK_MAX];
+    uint32_t link_cnt;
     double clock_mhz, stretch; /* 0: the profile's clock */
     double rate[TDM_PLANNER_RATE_MAX];
     uint32_t warm[TDM_PLANNER_RATE_MAX];
@@ -75,12 +80,59 @@ static int policies_read(const char *text, words_t *w) {
     return 0;
 }
 
-/* list_read takes the value of --rates or --policies. */
-static int list_read(const char *name, const char *value, words_t *w) {
-    return strcmp(name, "--rates") == 0 ? rates_read(value, w) : policies_read(value, w);
+/* links_read takes speeds in Gbit/s, rising: "10,25,100". */
+static int links_read(const char *text, words_t *w) {
+    for (w->link_cnt = 0; w->link_cnt < TDM_PLANNER_LINK_MAX; text++) {
+        char *end;
+        double v = strtod(text, &end);
+        if (end == text || !(v >= 1e-3 && v <= 1e6) || (*end && *end != ',')) return 0;
+        if (w->link_cnt > 0 && v <= w->link_gbit[w->link_cnt - 1u]) return 0;
+        w->link_gbit[w->link_cnt++] = v;
+        text = end;
+        if (!*text) return 1;
+    }
+    return 0;
+}
+
+/* list_read takes a value that is a list: 1, 0 where name is no list's, -1
+   with err where the value is none. */
+static int list_read(const char *name, const char *value, words_t *w, tdm_error_t *err) {
+    static const struct {
+        const char *name;
+        int (*read)(const char *text, words_t *w);
+        const char *what;
+    } list[] = {{"--rates", rates_read, "up to 16 RATE[@WARM] above 0 and below 1e6"},
+                {"--policies", policies_read,
+                 "up to 8 of quantile, mean, margin:0.1 to margin:10, static:1 or "
+                 "fifo:1 to 8192"},
+                {"--link-gbit", links_read, "up to 8 speeds from 0.001 to 1e6, rising"}};
+    for (size_t i = 0; i < TDM_COUNT_OF(list); i++) {
+        if (strcmp(name, list[i].name) != 0) continue;
+        if (list[i].read(value, w)) return 1;
+        (void)tdm_error_set(err, TDM_ERR_INVAL, "%s takes %s, not \"%.40s\"", name, list[i].what,
+                            value);
+        return -1;
+    }
+    return 0;
+}
+
+/* words_fit: what would be without effect is refused. */
+static tdm_status_t words_fit(const words_t *w, tdm_error_t *err) {
+    const char *what = !w->profile                              ? "--profile is missing"
+                       : !w->trace                              ? "--trace is missing"
+                       : w->link_cnt > 0 && w->appliances < 2.0 ? "--link-gbit is between pools, "
+                                                                  "of --appliances 2 or more"
+                       : w->link_cnt == 0 && w->kv_bytes >= 0.0 ? "--kv-bytes needs --link-gbit"
+                       : w->link_cnt == 0 && w->link_us >= 0.0  ? "--link-us needs --link-gbit"
+                                                                : NULL;
+    return what ? tdm_error_set(err, TDM_ERR_INVAL, "%s", what) : TDM_OK;
 }
 
 static tdm_status_t words_read(int argc, char **argv, words_t *w, tdm_error_t *err) {
+    const struct {
+        const char *name;
+        const char **at;
+    } text[] = {{"--profile", &w->profile}, {"--trace", &w->trace}, {"--html", &w->html}};
     const tdm_ctl_number_t number[] = {
         {"--requests", &w->requests, 2, TDM_WORKLOAD_ROW_MAX},
         {"--ttft-ms", &w->ttft_ms, 1, 1e7},
@@ -91,7 +143,6 @@ static tdm_status_t words_read(int argc, char **argv, words_t *w, tdm_error_t *e
         {"--kv-pages", &w->kv_pages, 1, 1 << 26},
         {"--noise", &w->noise, 0, 1},
         {"--kv-bytes", &w->kv_bytes, 1, 1e9},
-        {"--link-gbit", &w->link_gbit, 1e-3, 1e6},
         {"--link-us", &w->link_us, 0, 1e6},
         {"--seed", &w->seed, 0, 1e15},
         {"--scale", &w->scale, 1e-6, 1e3},
@@ -106,28 +157,27 @@ static tdm_status_t words_read(int argc, char **argv, words_t *w, tdm_error_t *e
         {"--window", &w->window, 1, 86400}};
     for (int i = 2; i < argc; i++) {
         const char *value = i + 1 < argc ? argv[i + 1] : NULL;
-        size_t k = 0;
+        size_t k = 0, t = 0;
         while (k < TDM_COUNT_OF(number) && strcmp(number[k].name, argv[i]) != 0) k++;
+        while (t < TDM_COUNT_OF(text) && strcmp(text[t].name, argv[i]) != 0) t++;
         if (strcmp(argv[i], "--json") == 0 || strcmp(argv[i], "--spread") == 0) {
             w->is_json |= argv[i][2] == 'j';
             w->is_spread |= argv[i][2] == 's';
             continue;
         }
-        const char **text = strcmp(argv[i], "--profile") == 0 ? &w->profile
-                            : strcmp(argv[i], "--trace") == 0 ? &w->trace
-                            : strcmp(argv[i], "--html") == 0  ? &w->html
-                                                              : NULL;
-        int is_list = strcmp(argv[i], "--rates") == 0 || strcmp(argv[i], "--policies") == 0;
-        if (!text && !is_list && k == TDM_COUNT_OF(number)) return tdm_ctl_no_use(argv[i], err);
+        int list = list_read(argv[i], value ? value : "", w, err);
+        if (list < 0) return TDM_ERR_INVAL;
+        if (list == 0 && k == TDM_COUNT_OF(number) && t == TDM_COUNT_OF(text))
+            return tdm_ctl_no_use(argv[i], err);
         if (!value) return tdm_error_set(err, TDM_ERR_INVAL, "%s takes a value", argv[i]);
-        if (text)
-            *text = value;
-        else if (is_list ? !list_read(argv[i], value, w) : !tdm_ctl_number_read(&number[k], value))
-            return tdm_error_set(err, TDM_ERR_INVAL, "%s: a wrong value", argv[i]);
+        if (k < TDM_COUNT_OF(number) && !tdm_ctl_number_read(&number[k], value))
+            return tdm_error_set(err, TDM_ERR_INVAL,
+                                 "%s takes a number from %g to %g, not \"%.40s\"", argv[i],
+                                 number[k].low, number[k].high, value);
+        if (t < TDM_COUNT_OF(text)) *text[t].at = value;
         i++;
     }
-    if (!w->profile) return tdm_error_set(err, TDM_ERR_INVAL, "--profile is missing");
-    return w->trace ? TDM_OK : tdm_error_set(err, TDM_ERR_INVAL, "--trace is missing");
+    return words_fit(w, err);
 }
 
 /* load_profile builds the table of a file, or of the example, and takes the
@@ -188,9 +238,11 @@ static tdm_planner_ask_t ask_of(const words_t *w, const tdm_workload_t *workload
     a.window_ns = (int64_t)(w->window * 1e9);
     a.policy_cnt = w->policy_cnt;
     memcpy(a.policy, w->policy, sizeof a.policy);
-    a.link = (tdm_planner_link_t){.token_bytes = w->kv_bytes,
-                                  .bytes_per_s = w->link_gbit * 1e9 / 8.0,
-                                  .latency_ns = (int64_t)(w->link_us * 1e3)};
+    a.link = (tdm_planner_link_t){.token_bytes = w->kv_bytes >= 0.0 ? w->kv_bytes : KV_BYTES,
+                                  .cnt = w->link_cnt,
+                                  .latency_ns =
+                                      (int64_t)((w->link_us >= 0.0 ? w->link_us : LINK_US) * 1e3)};
+    for (uint32_t i = 0; i < w->link_cnt; i++) a.link.bytes_per_s[i] = w->link_gbit[i] * 1e9 / 8.0;
     a.cv = w->cv;
     a.sizes = (tdm_sched_sizes_t){.seq_max = (uint32_t)w->sequences,
                                   .waiting_max = 65536,
@@ -238,8 +290,8 @@ int tdm_ctl_plan(int argc, char **argv) {
                  .kv_pages = 14000,
                  .noise = -1, /* the profile's */
                  .seed = 1,
-                 .kv_bytes = 131072, /* 32 layers, 8 heads of 128, K and V, two bytes */
-                 .link_us = 50,
+                 .kv_bytes = -1,
+                 .link_us = -1,
                  .scale = 1,
                  .cv = 1,
                  .sequences = TDM_SEQ_MAX,

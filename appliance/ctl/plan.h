@@ -10,7 +10,7 @@
                     [--appliances N] [--kv-pages N] [--noise X] [--seed N]
                     [--rates R[@WARM],R,...] [--window S] [--scale X] [--cv X]
                     [--policies P,P,...]
-                    [--link-gbit X [--kv-bytes N] [--link-us X]]
+                    [--link-gbit X,X,... [--kv-bytes N] [--link-us X]]
                     [--sequences N] [--context N] [--prefill-tokens N]
                     [--grid N] [--floor N] [--starve-ms N] [--clock MHZ]
                     [--json | --html FILE]
@@ -26,8 +26,9 @@
    --policies compares ways to size prefill: quantile (Tandem's), mean,
    margin:X, static:N, and fifo:N, the same in order of arrival.
    --link-gbit weighs a pool of prefill and a pool of decode appliances against
-   as many that do both; a prompt's keys and values, --kv-bytes a token, travel
-   over it (131072: an 8B model's).
+   as many that do both, over each network named, and says from which on they
+   carry more; a prompt's keys and values, --kv-bytes a token, travel over it
+   (131072: an 8B model's).
    --requests counts for one appliance.  example is the model of an 8B model on two A100 and says
    so; a trace NAME is a log-normal fit of appliance/workload/workload.h. */
 

@@ -93,7 +93,7 @@ static const tdm_ctl_command_t command[] = {
      "                    --requests --ttft-ms --ttft-share --gap-ms --epsilon --appliances\n"
      "                    --kv-pages --noise --seed N, --json, --html FILE, --rates R[@WARM],..\n"
      "                    --scale --cv --sequences --context --prefill-tokens --grid\n"
-     "                    --floor --starve-ms --policies P,P.. --link-gbit X --kv-bytes N\n"
+     "                    --floor --starve-ms --policies P,P.. --link-gbit X,X.. --kv-bytes N\n"
      "                    --link-us X --spread --window S --clock MHZ"},
     {"replay", tdm_ctl_replay, NULL, 0, 0, "",
      "replay            send a trace as it arrives: --trace FILE|NAME --door h3|http1\n"
@@ -107,7 +107,8 @@ static const tdm_ctl_command_t command[] = {
      "                    --window S --planned FILE, and replay's own; goes on with BASE.json\n"
      "                    --only PATH/POLICY[@RATE],.. --seconds N --first S\n"
      "                    --note KEY=VALUE: said of each window\n"
-     "  bench merge       several sittings in one: --out BASE --keep CELL,.. FILE.. --plan FILE"},
+     "  bench merge       several sittings in one: --out BASE --keep CELL,.. FILE.. --plan FILE\n"
+     "                    --note KEY=VALUE: said of all windows"},
     {"profile", profile, NULL, 0, 0, "",
      "profile           time the backend: --out BASE, with --config FILE --set K=V\n"
      "                    --budget SECONDS --power-w N, --json"},

@@ -37,11 +37,12 @@ typedef struct tdm_look {
     uint32_t route;
     uint32_t policy;
     uint32_t appliances;
-    uint32_t prefill_cnt; /* 0: mixed */
-    uint32_t pools_at;    /* prefill_cnt of the best pools so far */
-    tdm_workload_t all;   /* at the rate */
-    tdm_workload_t share; /* of one appliance */
-    uint32_t *owner;      /* [row_max] row i of share is this row of the list it was dealt from */
+    uint32_t prefill_cnt;                    /* 0: mixed */
+    uint32_t link;                           /* of pools: index into the ask's */
+    uint32_t pools_at[TDM_PLANNER_LINK_MAX]; /* prefill_cnt of the best pools so far */
+    tdm_workload_t all;                      /* at the rate */
+    tdm_workload_t share;                    /* of one appliance */
+    uint32_t *owner; /* [row_max] row i of share is this row of the list it was dealt from */
     tdm_look_hand_over_t *handed; /* [row_max] of the pools */
     uint32_t handed_cnt;
     double *ttft, *e2e; /* [row_max] of those served */

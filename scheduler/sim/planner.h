@@ -16,7 +16,7 @@
    a short one hides behind its first-token target what it could not carry
    for an hour.
 
-   Given a link, it also splits n > 1 appliances into those that do prefill
+   Given links, it also splits n > 1 appliances, for each link into those that do prefill
    alone and those that do decode alone, and shows the best way to do so: the keys and values of a
    prompt travel when it is done, one prompt after the other on each prefill appliance's link, and
    the client hears its first token when they are there.  What no whole page of 64 tokens holds is
@@ -38,6 +38,7 @@ TDM_BEGIN_DECLS
 #define TDM_PLANNER_RATE_MAX      16u /* that may be asked for */
 #define TDM_PLANNER_ROUTES        3u  /* FUSED + i */
 #define TDM_PLANNER_POLICY_MAX    8u
+#define TDM_PLANNER_LINK_MAX      8u
 #define TDM_PLANNER_GAP_CNT       19u /* p5, p10, .. p95 */
 
 /* A way to choose how much prefill an iteration takes. */
@@ -49,10 +50,11 @@ typedef struct tdm_planner_policy {
     uint32_t is_fifo;   /* 1: prompts in order of arrival (live.patience 0) */
 } tdm_planner_policy_t;
 
-/* How keys and values travel. */
+/* How keys and values travel: over each of so many links in turn. */
 typedef struct tdm_planner_link {
-    double token_bytes; /* keys and values of one token, all layers */
-    double bytes_per_s; /* of one prefill appliance; 0: there is no link */
+    double token_bytes;                       /* keys and values of one token, all layers */
+    double bytes_per_s[TDM_PLANNER_LINK_MAX]; /* of one prefill appliance, rising */
+    uint32_t cnt;                             /* 0: there is no link, and there are no pools */
     int64_t latency_ns;
 } tdm_planner_link_t;
 
@@ -112,7 +114,12 @@ typedef struct tdm_planner_curve {
     uint32_t policy;      /* index into ask.policy; 0 where policy_cnt is 0 */
     uint32_t appliances;  /* all together */
     uint32_t prefill_cnt; /* of them, for prefill alone; 0: every one does both */
-    double best; /* the highest rate that keeps the promise; 0: none does, or nobody asked */
+    uint32_t link;        /* of pools: index into ask.link.bytes_per_s */
+    double wire;          /* of pools: requests a second that their links can carry at most */
+    double best;      /* the highest rate that keeps the promise; 0: none does, or nobody asked */
+    uint32_t is_open; /* no rate that was tried missed it: so few requests say nothing */
+    double hidden;    /* by what share best may be too high: its arrivals are over within a few
+                         first-token targets, behind which a queue hides */
     uint32_t point_cnt;
     tdm_planner_point_t point[TDM_PLANNER_RATE_MAX];
 } tdm_planner_curve_t;

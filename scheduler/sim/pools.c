@@ -60,7 +60,7 @@ static void travel(tdm_look_t *l) {
         tdm_look_hand_over_t *h = &l->handed[i];
         double bytes = link->token_bytes * l->all.row[h->row].prompt_cnt;
         double begin = TDM_MAX(free_at[h->from], (double)h->first_ns);
-        free_at[h->from] = begin + bytes / link->bytes_per_s * 1e9;
+        free_at[h->from] = begin + bytes / link->bytes_per_s[l->link] * 1e9;
         h->there_ns = (int64_t)free_at[h->from] + link->latency_ns;
     }
     qsort(l->handed, l->handed_cnt, sizeof *l->handed, by_there);

@@ -1,9 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "scheduler/sim/report.h"
 
+#include "scheduler/sim/chart.h"
+
+#include <math.h>
 #include <string.h>
 
 #define NAME_MAX_ 64u
+#define HIDDEN_MOST                                                                                \
+    0.1 /* of a rate: a run of ten first-token targets; below that nobody is told                  \
+         */
+
+static double gbit_of(const tdm_planner_ask_t *ask, const tdm_planner_curve_t *c) {
+    return ask->link.bytes_per_s[c->link] * 8.0 / 1e9;
+}
 
 /* name_of says what a curve is of: "fused", "static:512 serial", "2 prefill
    + 1 decode". */
@@ -12,8 +22,8 @@ static const char *name_of(const tdm_planner_ask_t *ask, const tdm_planner_curve
     static const char *const route[] = {"fused", "streams", "serial"};
     const char *ran = route[(c->route - TDM_ROUTE_FUSED) % TDM_COUNT_OF(route)];
     if (c->prefill_cnt > 0)
-        (void)snprintf(buf, NAME_MAX_, "%u prefill + %u decode", c->prefill_cnt,
-                       c->appliances - c->prefill_cnt);
+        (void)snprintf(buf, NAME_MAX_, "%u prefill + %u decode over %.4g Gbit/s", c->prefill_cnt,
+                       c->appliances - c->prefill_cnt, gbit_of(ask, c));
     else if (ask->policy_cnt > 1)
         (void)snprintf(buf, NAME_MAX_, "%s %s", ask->policy[c->policy].name, ran);
     else
@@ -40,7 +50,8 @@ static double gain_of(const tdm_planner_curve_t *curve, uint32_t cnt, const tdm_
                       double *bound) {
     const tdm_planner_curve_t *b = base_of(curve, cnt, c);
     *bound = 0.0;
-    if (!b || b == c || !(b->best > 0.0) || !(c->best > 0.0)) return 0.0;
+    if (!b || b == c || !(b->best > 0.0) || !(c->best > 0.0) || b->is_open || c->is_open)
+        return 0.0;
     for (uint32_t k = 0; k < c->point_cnt; k++) /* the last that is not over what it carries */
         if (c->prefill_cnt == 0 && c->point[k].rate <= 1.001 * c->best)
             *bound = tdm_planner_bound(&c->point[k]);
@@ -56,13 +67,70 @@ static int has_best(const tdm_planner_ask_t *ask, const tdm_planner_curve_t *c) 
     return c->best > 0.0 || ask->rate_cnt == 0;
 }
 
+static const char *at_least(const tdm_planner_curve_t *c) {
+    return c->is_open ? "at least " : "";
+}
+
+/* put_hidden says where a run was too short to say much. */
+static void put_hidden(FILE *f, const tdm_planner_curve_t *c) {
+    if (c->is_open)
+        fprintf(f, " (nothing that was tried is missed: more --requests)");
+    else if (c->hidden > HIDDEN_MOST)
+        fprintf(f,
+                " (up to %.0f %% too high, as so short a queue hides behind the first token's "
+                "target: more --requests)",
+                100.0 * c->hidden);
+}
+
 /* put_gain: ", 1.12 x serial (at most 1.14)". */
 static void put_gain(FILE *f, const tdm_planner_curve_t *curve, uint32_t cnt,
                      const tdm_planner_curve_t *c) {
     double bound, gain = gain_of(curve, cnt, c, &bound);
-    if (gain > 0.0 && c->prefill_cnt > 0) fprintf(f, ", %.3f x as many that do both", gain);
+    if (gain > 0.0 && c->prefill_cnt > 0)
+        fprintf(f, ", %.3f x as many that do both (the wire alone would carry %.3f)", gain,
+                c->wire);
     if (gain > 0.0 && c->prefill_cnt == 0)
         fprintf(f, ", %.3f x serial (its attention allows %.3f)", gain, bound);
+}
+
+/* put_crossing says, of pools of one number of appliances, from which network
+   on they carry more than as many that do both; where two of those asked lie on
+   both sides, where a line between them crosses, by the logarithm of speed. */
+static void put_crossing(FILE *f, const tdm_planner_ask_t *ask, const tdm_planner_curve_t *curve,
+                         uint32_t cnt) {
+    const tdm_planner_curve_t *under = NULL, *over = NULL;
+    double best = 0.0, low = 0.0, high = 0.0, bound;
+    uint32_t is_open = 0;
+    for (uint32_t i = 0; i < cnt; i++) {
+        double gain = curve[i].prefill_cnt > 0 ? gain_of(curve, cnt, &curve[i], &bound) : 0.0;
+        is_open |= curve[i].is_open && (curve[i].prefill_cnt > 0 || i == 0);
+        best = fmax(best, gain);
+        if (curve[i].prefill_cnt == 0 || over) continue;
+        *(gain > 1.0 ? &over : &under) = &curve[i];
+        *(gain > 1.0 ? &high : &low) = gain;
+    }
+    if (!has_best(ask, curve) || !(curve->best > 0.0) || is_open) {
+        fprintf(f, "pools of %u: no crossing can be told", curve->appliances);
+        return;
+    }
+    if (!over && under)
+        fprintf(f,
+                "pools of %u carry no more than as many that do both, at most %.3f x, up to "
+                "%.4g Gbit/s",
+                curve->appliances, best, gbit_of(ask, under));
+    else if (over && !under)
+        fprintf(f,
+                "pools of %u carry more than as many that do both from the slowest network "
+                "asked on, %.4g Gbit/s",
+                curve->appliances, gbit_of(ask, over));
+    else if (over)
+        fprintf(f,
+                "pools of %u carry more than as many that do both from about %.3g Gbit/s on: "
+                "%.3f x at %.4g, %.3f x at %.4g",
+                curve->appliances,
+                gbit_of(ask, under) *
+                    pow(gbit_of(ask, over) / gbit_of(ask, under), (1.0 - low) / (high - low)),
+                low, gbit_of(ask, under), high, gbit_of(ask, over));
 }
 
 static double ms(double ns) {
@@ -73,7 +141,47 @@ static const char *kind_of(const tdm_planner_ask_t *ask) {
     return ask->is_model ? "a model, not a measurement" : "measured";
 }
 
+/* put_fallbacks writes why hybrids did not fuse, and what that cost. */
+static void put_fallbacks(FILE *f, const tdm_planner_point_t *p, const char *none) {
+    const char *comma = "";
+    for (uint32_t r = 1; r < TDM_REASON_CNT; r++) {
+        if (p->fallback[r] == 0) continue;
+        fprintf(f, "%s", comma);
+        tdm_chart_lost(f, tdm_reason_name((tdm_reason_t)r), (double)p->fallback[r],
+                       (double)p->fallback[r] / (double)TDM_MAX(p->iterations, UINT64_C(1)),
+                       p->lost_share[r]);
+        comma = ", ";
+    }
+    if (!*comma) fprintf(f, "%s", none);
+}
+
 /* --- text ------------------------------------------------------------------ */
+
+/* put_lost_lines: fallbacks at the highest load that is not over what is
+   carried; of loads that were asked for, at the highest. */
+static void put_lost_lines(FILE *f, const tdm_planner_curve_t *c) {
+    const tdm_planner_point_t *at = NULL;
+    for (uint32_t k = 0; k < c->point_cnt; k++)
+        if (!(c->best > 0.0) || c->point[k].rate <= 1.001 * c->best) at = &c->point[k];
+    uint64_t cnt = 0;
+    for (uint32_t r = 1; r < TDM_REASON_CNT && at; r++) cnt += at->fallback[r];
+    if (cnt == 0) return;
+    fprintf(f, "  not fused at %.3f/s: ", at->rate);
+    put_fallbacks(f, at, "none");
+    fputc('\n', f);
+}
+
+/* put_crossing_line: curves up to cnt, of which the last number of appliances
+   is told. */
+static void put_crossing_line(FILE *f, const tdm_planner_ask_t *ask,
+                              const tdm_planner_curve_t *curve, uint32_t cnt) {
+    uint32_t from = cnt - 1u;
+    while (from > 0 && curve[from - 1u].appliances == curve[cnt - 1u].appliances) from--;
+    if (curve[cnt - 1u].prefill_cnt == 0) return;
+    fprintf(f, "\n");
+    put_crossing(f, ask, curve + from, cnt - from);
+    fprintf(f, "\n");
+}
 
 void tdm_report_text(FILE *f, const tdm_planner_ask_t *ask, const tdm_planner_curve_t *curve,
                      uint32_t curve_cnt) {
@@ -86,7 +194,8 @@ void tdm_report_text(FILE *f, const tdm_planner_ask_t *ask, const tdm_planner_cu
         const tdm_planner_curve_t *c = &curve[i];
         char name[NAME_MAX_];
         fprintf(f, "\n%u x %s", c->appliances, name_of(ask, c, name));
-        if (has_best(ask, c)) fprintf(f, ": carries %.3f requests/s", c->best);
+        if (has_best(ask, c)) fprintf(f, ": carries %s%.3f requests/s", at_least(c), c->best);
+        put_hidden(f, c);
         put_gain(f, curve, curve_cnt, c);
         fputc('\n', f);
         fprintf(f, "%10s %8s %8s %9s %9s %10s %10s %8s %8s\n", "requests/s", "in SLO", "over",
@@ -99,6 +208,9 @@ void tdm_report_text(FILE *f, const tdm_planner_ask_t *ask, const tdm_planner_cu
                     ms(p->gap_ns[1]), ms(p->ttft_ns[0]), ms(p->ttft_ns[1]), 100.0 * p->fused_share,
                     100.0 * p->attention_share);
         }
+        put_lost_lines(f, c);
+        if (i + 1u == curve_cnt || curve[i + 1u].appliances != c->appliances)
+            put_crossing_line(f, ask, curve, i + 1u);
     }
 }
 
@@ -176,9 +288,13 @@ void tdm_report_json(FILE *f, const tdm_planner_ask_t *ask, const tdm_planner_cu
                 route[(c->route - TDM_ROUTE_FUSED) % TDM_COUNT_OF(route)]);
         put_string(f, ask->policy_cnt > 0 ? ask->policy[c->policy].name : "");
         fprintf(f,
-                ", \"appliances\": %u, \"prefill_appliances\": %u, \"best\": %.4f, \"gain\": %.4f, "
-                "\"gain_bound\": %.4f, \"points\": [",
-                c->appliances, c->prefill_cnt, c->best, gain, bound);
+                ", \"appliances\": %u, \"prefill_appliances\": %u, \"best\": %.4f, "
+                "\"is_open\": %s, \"hidden\": %.4f, \"gain\": %.4f, \"gain_bound\": %.4f",
+                c->appliances, c->prefill_cnt, c->best, c->is_open ? "true" : "false", c->hidden,
+                gain, bound);
+        if (c->prefill_cnt > 0)
+            fprintf(f, ", \"link_gbit\": %g, \"wire_per_s\": %.4f", gbit_of(ask, c), c->wire);
+        fprintf(f, ", \"points\": [");
         for (uint32_t k = 0; k < curve[i].point_cnt; k++) {
             fprintf(f, "%s\n  ", k ? "," : "");
             put_point(f, &curve[i].point[k]);
@@ -190,23 +306,11 @@ void tdm_report_json(FILE *f, const tdm_planner_ask_t *ask, const tdm_planner_cu
 
 /* --- HTML --------------------------------------------------------------------- */
 
-#define CHART_W 560.0
-#define CHART_H 260.0
-#define EDGE    50.0
-
-/* colour_of: the routes in three colours; policies in dashes, pools apart. */
-static const char *colour_of(const tdm_planner_curve_t *c) {
-    static const char *const colour[TDM_PLANNER_ROUTES] = {"#0a6", "#06c", "#c50"};
-    return c->prefill_cnt > 0 ? "#80c" : colour[(c->route - TDM_ROUTE_FUSED) % TDM_PLANNER_ROUTES];
-}
-
-void tdm_report_escaped(FILE *f, const char *s) {
-    for (; *s; s++) {
-        if (*s == '<' || *s == '>' || *s == '&' || *s == '"')
-            fprintf(f, "&#%d;", *s);
-        else
-            fputc(*s, f);
-    }
+static tdm_chart_ink_t ink_of(const tdm_planner_curve_t *c) {
+    static const tdm_chart_ink_t ink[TDM_PLANNER_ROUTES] = {TDM_CHART_FUSED, TDM_CHART_STREAMS,
+                                                            TDM_CHART_SERIAL};
+    return c->prefill_cnt > 0 ? TDM_CHART_POOLS
+                              : ink[(c->route - TDM_ROUTE_FUSED) % TDM_PLANNER_ROUTES];
 }
 
 /* value of a point on a chart: 0 attainment in percent, 1 TTFT p99 in
@@ -216,65 +320,88 @@ static double value_of(const tdm_planner_point_t *p, uint32_t chart) {
     return chart == 1 ? p->ttft_ns[1] / 1e9 : p->gap_ns[1] / 1e6;
 }
 
-static double highest(const tdm_planner_curve_t *c, uint32_t cnt, uint32_t chart, double *rate) {
-    double top = chart == 0 ? 100.0 : 0.0;
-    *rate = 0.0;
-    for (uint32_t i = 0; i < cnt; i++)
-        for (uint32_t k = 0; k < c[i].point_cnt; k++) {
-            top = TDM_MAX(top, value_of(&c[i].point[k], chart));
-            *rate = TDM_MAX(*rate, c[i].point[k].rate);
-        }
-    return top > 0.0 ? top : 1.0;
-}
-
-/* put_chart draws the curves of one number of appliances. */
-static void put_chart(FILE *f, const tdm_planner_ask_t *ask, const tdm_planner_curve_t *c,
-                      uint32_t cnt, uint32_t chart) {
+/* axes_of holds the curves of one number of appliances; what is far over its
+   target leaves the chart. */
+static tdm_chart_t axes_of(const tdm_planner_ask_t *ask, const tdm_planner_curve_t *c, uint32_t cnt,
+                           uint32_t chart) {
     static const char *const title[] = {"requests in SLO, %", "first token p99, s",
                                         "gap between tokens p99, ms"};
-    double rate, top = highest(c, cnt, chart, &rate);
-    fprintf(
-        f,
-        "<svg viewBox=\"0 0 %.0f %.0f\" width=\"%.0f\" role=\"img\"><text x=\"%.0f\" y=\"16\">%s"
-        "</text>\n<path d=\"M%.0f 24V%.0fH%.0f\" fill=\"none\" stroke=\"#888\"/>\n",
-        CHART_W, CHART_H, CHART_W, EDGE, title[chart], EDGE, CHART_H - EDGE, CHART_W - 10.0);
-    fprintf(
-        f, "<text x=\"4\" y=\"34\">%.4g</text><text x=\"%.0f\" y=\"%.0f\">%.4g requests/s</text>\n",
-        top, CHART_W - 130.0, CHART_H - EDGE + 18.0, rate);
+    double least = INFINITY, most = 0.0, top = chart == 0 ? 100.0 : 0.0;
+    double target = chart == 0   ? 0.0
+                    : chart == 1 ? (double)ask->ttft_ns / 1e9
+                                 : (double)ask->gap_ns / 1e6;
+    for (uint32_t i = 0; i < cnt; i++)
+        for (uint32_t k = 0; k < c[i].point_cnt; k++) {
+            top = fmax(top, value_of(&c[i].point[k], chart));
+            least = fmin(least, c[i].point[k].rate);
+            most = fmax(most, c[i].point[k].rate);
+        }
+    if (target > 0.0) top = fmin(fmax(top, 1.1 * target), 3.0 * target);
+    tdm_chart_t out = {.title = title[chart], .top = 1.05 * top, .target = target};
+    tdm_chart_span(&out, least, most);
+    return out;
+}
+
+/* is_in says whether a curve stands in the charts of a policy: pools in the
+   first one's. */
+static int is_in(const tdm_planner_curve_t *c, uint32_t policy) {
+    return c->policy == policy;
+}
+
+static void put_chart(FILE *f, const tdm_planner_ask_t *ask, const tdm_planner_curve_t *c,
+                      uint32_t cnt, uint32_t chart, uint32_t policy) {
+    tdm_chart_t axes = axes_of(ask, c, cnt, chart);
+    tdm_chart_open(f, &axes);
     for (uint32_t i = 0; i < cnt; i++) {
+        double x[TDM_PLANNER_RATE_MAX], y[TDM_PLANNER_RATE_MAX];
         char name[NAME_MAX_];
-        fprintf(f,
-                "<polyline fill=\"none\" stroke-width=\"2\" stroke=\"%s\" "
-                "stroke-dasharray=\"%u %u\" points=\"",
-                colour_of(&c[i]), c[i].policy ? 12u / (c[i].policy + 1u) : 1u,
-                c[i].policy ? 3u : 0u);
+        if (!is_in(&c[i], policy)) continue;
+        for (uint32_t k = 0; k < c[i].point_cnt; k++) {
+            x[k] = c[i].point[k].rate;
+            y[k] = value_of(&c[i].point[k], chart);
+        }
+        tdm_chart_line(f, &axes, ink_of(&c[i]), 0, x, y, c[i].point_cnt);
         for (uint32_t k = 0; k < c[i].point_cnt; k++)
-            fprintf(f, "%.1f,%.1f ",
-                    EDGE + (CHART_W - 10.0 - EDGE) * c[i].point[k].rate / (rate > 0.0 ? rate : 1.0),
-                    CHART_H - EDGE -
-                        (CHART_H - EDGE - 24.0) * value_of(&c[i].point[k], chart) / top);
-        fprintf(f, "\"><title>%s</title></polyline>\n", name_of(ask, &c[i], name));
+            tdm_chart_dot(f, &axes, ink_of(&c[i]), 0, x[k], y[k], name_of(ask, &c[i], name));
     }
-    uint32_t words = TDM_PLANNER_ROUTES + (c[cnt - 1u].prefill_cnt > 0); /* pools are the last */
-    for (uint32_t i = 0; i < words; i++) {
-        static const char *const word[] = {"fused", "streams", "serial", "pools"};
-        static const char *const ink[] = {"#0a6", "#06c", "#c50", "#80c"};
-        fprintf(f, "<text x=\"%.0f\" y=\"%.0f\" fill=\"%s\">%s</text>\n", EDGE + 90.0 * i,
-                CHART_H - 10.0, ink[i], word[i]);
+    tdm_chart_close(f);
+}
+
+/* put_charts draws a row of charts for each policy, on the same axes. */
+static void put_charts(FILE *f, const tdm_planner_ask_t *ask, const tdm_planner_curve_t *c,
+                       uint32_t cnt) {
+    for (uint32_t p = 0; p < TDM_MAX(ask->policy_cnt, 1u); p++) {
+        fprintf(f, "<div class=\"row\"><h3>%s%s</h3><p>", ask->policy_cnt ? "Policy " : "",
+                ask->policy_cnt ? ask->policy[p].name : "Over load");
+        for (uint32_t i = 0; i < cnt; i++) {
+            char name[NAME_MAX_];
+            if (is_in(&c[i], p)) tdm_chart_key(f, ink_of(&c[i]), 0, name_of(ask, &c[i], name));
+        }
+        fprintf(f, "</p><div class=\"charts\">\n");
+        for (uint32_t chart = 0; chart < 3; chart++) put_chart(f, ask, c, cnt, chart, p);
+        fprintf(f, "</div></div>\n");
     }
-    fprintf(f, "</svg>\n");
 }
 
 static void put_rows(FILE *f, const tdm_planner_ask_t *ask, const tdm_planner_curve_t *c) {
     char name[NAME_MAX_];
     for (uint32_t k = 0; k < c->point_cnt; k++) {
         const tdm_planner_point_t *p = &c->point[k];
-        fprintf(f, "<tr><td>%s<td>%.3f<td>%.2f %%<td>%.2f %%", name_of(ask, c, name), p->rate,
-                100.0 * p->attainment, 100.0 * p->over_share);
-        fprintf(f, "<td>%.0f / %.0f / %.0f<td>%.0f / %.0f / %.0f<td>%.1f %%<td>%.1f %%</tr>\n",
-                ms(p->gap_ns[0]), ms(p->gap_ns[1]), ms(p->gap_ns[2]), ms(p->ttft_ns[0]),
-                ms(p->ttft_ns[1]), ms(p->ttft_ns[2]), 100.0 * p->fused_share,
-                100.0 * p->attention_share);
+        fprintf(f,
+                "<tr><td>%s</td><td>%.3f</td><td>%s</td><td>%.2f</td><td>%.2f</td><td>%.0f / %.0f "
+                "/ %.0f</td><td>%.0f / %.0f / %.0f / %.0f</td>",
+                name_of(ask, c, name), p->rate, p->is_kept ? "kept" : "missed",
+                100.0 * p->attainment, 100.0 * p->over_share, ms(p->gap_ns[0]), ms(p->gap_ns[1]),
+                ms(p->gap_ns[2]), ms(p->ttft_ns[0]), ms(p->ttft_p90_ns), ms(p->ttft_ns[1]),
+                ms(p->ttft_ns[2]));
+        if (p->hybrid > 0)
+            fprintf(f, "<td>%.1f</td>", 100.0 * p->fused_share);
+        else
+            fprintf(f, "<td>-</td>");
+        fprintf(f, "<td>%.1f</td><td>%.3f</td><td>%.3f</td><td class=\"left note\">",
+                100.0 * p->attention_share, p->attention_speedup, tdm_planner_bound(p));
+        put_fallbacks(f, p, p->hybrid > 0 ? "none" : "-");
+        fprintf(f, "</td></tr>\n");
     }
 }
 
@@ -284,34 +411,52 @@ static void put_appliances(FILE *f, const tdm_planner_ask_t *ask, const tdm_plan
     for (uint32_t i = 0; i < cnt; i++) {
         char name[NAME_MAX_];
         fprintf(f, "<li>%s", name_of(ask, &c[i], name));
-        if (has_best(ask, &c[i])) fprintf(f, " carries <b>%.3f</b> requests/s", c[i].best);
+        if (has_best(ask, &c[i]))
+            fprintf(f, " carries %s<b>%.3f</b> requests/s", at_least(&c[i]), c[i].best);
+        put_hidden(f, &c[i]);
         put_gain(f, c, cnt, &c[i]);
         fprintf(f, "</li>\n");
     }
+    if (c[cnt - 1u].prefill_cnt > 0 && has_best(ask, c)) {
+        fprintf(f, "<li>");
+        put_crossing(f, ask, c, cnt);
+        fprintf(f, "</li>\n");
+    }
     fprintf(f, "</ul>\n");
-    for (uint32_t chart = 0; chart < 3; chart++) put_chart(f, ask, c, cnt, chart);
-    fprintf(f, "<table><tr><th>attention<th>requests/s<th>in SLO<th>gaps over<th>gap p50 / p99 / "
-               "p99.9 ms<th>TTFT p50 / p99 / p99.9 ms<th>fused<th>attention share</tr>\n");
+    put_charts(f, ask, c, cnt);
+    fprintf(
+        f, "<div class=\"wide\"><table class=\"told\"><thead><tr><th>way to serve</th>"
+           "<th>requests/s</th><th>promise</th><th>in SLO, %%</th><th>gaps over, %%</th><th>gap, ms"
+           "<br>p50 / p99 / p99.9</th><th>first token, ms<br>p50 / p90 / p99 / p99.9</th>"
+           "<th>hybrids<br>fused, %%</th><th>attention,<br>%% of time</th><th>its speed<br>over "
+           "serial</th><th>bound of<br>the gain</th><th class=\"left\">fallbacks: iterations "
+           "(share x slow-down = capacity lost)</th></tr></thead><tbody>\n");
     for (uint32_t i = 0; i < cnt; i++) put_rows(f, ask, &c[i]);
-    fprintf(f, "</table>\n");
+    fprintf(f, "</tbody></table></div>\n");
 }
 
 void tdm_report_html(FILE *f, const tdm_planner_ask_t *ask, const tdm_planner_curve_t *curve,
                      uint32_t curve_cnt) {
-    fprintf(
-        f, "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>Tandem capacity</title>"
-           "<style>body{font:14px sans-serif;max-width:1200px;margin:2em auto}td,th{padding:2px "
-           "12px;text-align:right}svg text{font-size:12px}</style>\n<h1>Capacity</h1><p>Profile ");
-    tdm_report_escaped(f, ask->profile_name);
+    tdm_chart_head(f, "Tandem capacity");
+    fprintf(f, "<h1>Capacity</h1>\n<p>All of this is simulated: the scheduler's own code in "
+               "simulated time, on the profile ");
+    tdm_chart_text(f, ask->profile_name);
+    fprintf(f, " (%s), with the trace ", kind_of(ask));
+    tdm_chart_text(f, ask->trace_name);
     fprintf(f,
-            " (%s), %u requests. Promise: first token within %.0f ms at p%.4g, at most %g %% of "
+            ", %u requests. Promise: first token within %.0f ms at p%.4g, at most %g %% of "
             "gaps over %.0f ms.</p>\n",
-            kind_of(ask), ask->workload->row_cnt, ms((double)ask->ttft_ns), ttft_percentile(ask),
+            ask->workload->row_cnt, ms((double)ask->ttft_ns), ttft_percentile(ask),
             100.0 * ask->epsilon, ms((double)ask->gap_ns));
+    if (ask->link.cnt > 0)
+        fprintf(f,
+                "<p>Keys and values of a prompt, %.0f bytes a token, travel from pool to pool with "
+                "a delay of %.0f us.</p>\n",
+                ask->link.token_bytes, (double)ask->link.latency_ns / 1e3);
     for (uint32_t i = 0, cnt; i < curve_cnt; i += cnt) {
         for (cnt = 1; i + cnt < curve_cnt && curve[i + cnt].appliances == curve[i].appliances;)
             cnt++;
         put_appliances(f, ask, &curve[i], cnt);
     }
-    fprintf(f, "</html>\n");
+    tdm_chart_tail(f);
 }

@@ -20,9 +20,6 @@ void tdm_report_json(FILE *f, const tdm_planner_ask_t *ask, const tdm_planner_cu
 void tdm_report_html(FILE *f, const tdm_planner_ask_t *ask, const tdm_planner_curve_t *curve,
                      uint32_t curve_cnt);
 
-/* tdm_report_escaped writes text that came from outside into HTML. */
-void tdm_report_escaped(FILE *f, const char *s);
-
 TDM_END_DECLS
 
 #endif /* TDM_SCHEDULER_SIM_REPORT_H */

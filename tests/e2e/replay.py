@@ -364,7 +364,7 @@ def a_modelled_card_is_marked():
             cells = json.load(f)["cells"]
         assert len(cells) == 6 * 7 and all(c["simulated"]["is_model"] for c in cells), cells
         with open(os.path.join(d, "llama-3-8b_arxiv_sample_60.html"), encoding="utf-8") as f:
-            assert "0 windows are measured, 42 simulated" in f.read()
+            assert "0 measured, 42 simulated on the profile" in f.read()
         profile = os.path.join(d, "h200_model_llama-3-8b.json")
         a = Appliance(BIN, {**NO_PORT, "sched.profile": profile}, ready=False)
         with a:

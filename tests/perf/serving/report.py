@@ -168,12 +168,17 @@ class Runs:
         yield ""
 
 
+def drawn(power, key, scale=1, unit="", digits=0):
+    """A figure of the board; one that it did not tell is none."""
+    return "-" if power.get(key) is None else f"{scale * power[key]:.{digits}f}{unit}"
+
+
 def window_row(c, run):
     r, p = c["replay"], c.get("power")
     both = c["hybrid"]["fused"] + c["hybrid"]["fallback"]
     why = ", ".join(f"{k} {v:.0f}" for k, v in c["fallbacks"].items() if v > 0 and both) or "-"
-    board = f"{p['mean_w']:.0f} / {p['max_w']:.0f} | {p['sm_clock_mhz']:.0f} | {100 * p['held_share']:.0f} % | " \
-            f"{p['j_per_token']:.2f}" if p else "- | - | - | -"
+    board = " | ".join((f"{drawn(p, 'mean_w')} / {drawn(p, 'max_w')}", drawn(p, "sm_clock_mhz"), drawn(p, "held_share", 100, " %"),
+                        drawn(p, "j_per_token", 1, "", 2)) if p else "----")
     return (f"| {c['path']}/{c['policy']} | {c['rate']:.3f} | {run} | {'kept' if c['kept'] else c['missed']} | "
             f"{100 * r['share_over']:.3f} / {100 * r['share_over_twice']:.3f} | {ms(r['tbt_ms']['p50'])} / "
             f"{ms(r['tbt_ms']['p99'])} / {ms(r['tbt_ms']['p999'])} | {ms(r['ttft_ms']['p50'])} / "
@@ -314,7 +319,7 @@ def error_table(bench, runs, engine):
         both = c["hybrid"]["fused"] + c["hybrid"]["fallback"]
         alone = sum(v for k, v in c["iterations"].items() if k not in ("idle", "prefill_only")) - both
         rest = c["iterations_s"] - c["attention_s"], p["busy_s"] - p["attention_s"]
-        clock = f"{c['power']['sm_clock_mhz']:.0f}" if c.get("power") else "-"
+        clock = drawn(c["power"], "sm_clock_mhz") if c.get("power") else "-"
         yield (f"| {cell} | {r['rate']:.3f} | {runs.tag(engine, c)} | {errors} | {p['hybrid']} / {both:.0f} | "
                f"{p['iterations'] - p['hybrid']} / {alone:.0f} | {p['attention_s']:.1f} / {c['attention_s']:.1f}, "
                f"{off(p['attention_s'], c['attention_s'])} | {rest[1]:.1f} / {rest[0]:.1f}, {off(rest[1], rest[0])} | {clock} |")
@@ -327,7 +332,7 @@ def clock_table(args, plan_file, bench, entry):
     for r in bench["errors"]:
         cell = f"{r['path']}/{r['policy']}"
         c = at(of(bench, cell), r["rate"])
-        if not c.get("power") or c["iterations_s"] < BUSY * bench["window_s"]:
+        if not c.get("power") or not c["power"]["sm_clock_mhz"] or c["iterations_s"] < BUSY * bench["window_s"]:
             continue  # a mean with much rest in it is not the clock of the work
         used = next((w for w in args.was if sitting.sum_of(w) == c.get("under", {}).get("profile")), profile_of(args))
         if not load(used).get("clock_khz"):

@@ -142,6 +142,127 @@ static void the_page_escapes_and_stands_alone(void **state) {
     json_decref(all);
 }
 
+static char *page_of(json_t *all) {
+    char *page = NULL;
+    size_t sz = 0;
+    tdm_bench_conclude(all);
+    FILE *f = open_memstream(&page, &sz);
+    tdm_bench_report(f, all);
+    assert_int_equal(fclose(f), 0);
+    return page;
+}
+
+/* is_void: an element without an end. */
+static int is_void(const char *name) {
+    return strcmp(name, "meta") == 0 || strcmp(name, "br") == 0 || strcmp(name, "path") == 0 ||
+           strcmp(name, "circle") == 0 || name[0] == '!';
+}
+
+/* closes_all says whether every element is closed, in order; a path or circle
+   with a title is closed itself. */
+static int closes_all(const char *page) {
+    char open[64][16], name[16];
+    uint32_t depth = 0;
+    for (const char *at = page; (at = strchr(at, '<'));) {
+        int is_end = at[1] == '/';
+        const char *end = strchr(at, '>');
+        size_t sz = strcspn(at + 1 + is_end, " >/");
+        if (!end || sz == 0 || sz >= sizeof name) return 0;
+        (void)snprintf(name, sizeof name, "%.*s", (int)sz, at + 1 + is_end);
+        int is_alone = end[-1] == '/' || (is_void(name) && strcmp(name, "circle") != 0);
+        if (is_end && (depth == 0 || strcmp(open[--depth], name) != 0)) return 0;
+        if (!is_end && !is_alone && depth == TDM_COUNT_OF(open)) return 0;
+        if (!is_end && !is_alone) (void)snprintf(open[depth++], sizeof name, "%s", name);
+        at = end;
+    }
+    return depth == 0;
+}
+
+/* What nobody told is neither 0 nor left out; every gain has its bound, and
+   between what it lies; axes have their unit, and what was promised is said. */
+static void the_page_says_what_it_knows_and_what_not(void **state) {
+    (void)state;
+    json_t *all = bench();
+    char *page = page_of(all);
+    assert_true(closes_all(page));
+    assert_non_null(strstr(page, "<dt>device</dt><dd>not told</dd>"));
+    assert_non_null(strstr(page, "<dt>commit</dt><dd>not told</dd>"));
+    assert_non_null(strstr(page, "requests/s</text>"));
+    assert_non_null(strstr(page, "target 1<"));
+    /* fused carries 2 and misses 3, serial 1 and 2 */
+    assert_non_null(strstr(page, "<b>2.000</b> (1.000 to 3.000)</td><td>1.111</td>"));
+    /* of 100 hybrids ten did not fuse, and nobody told goodput, board or CTAs */
+    assert_non_null(strstr(page,
+                           "<td>90.0</td><td class=\"left note\">&#60;reason&#62; 10</td>"
+                           "<td>-</td><td>40.0</td><td>-</td><td>-</td><td>-</td><td>-</td>"));
+    assert_null(strstr(page, "0.000 / 0.000"));
+    /* the plan's p99 gap of 45 where 50 was seen */
+    assert_non_null(strstr(page, ">-10 %</text>"));
+    free(page);
+    json_decref(all);
+
+    all = bench();
+    (void)json_object_set_new(all, "made",
+                              json_pack("{s:s, s:s}", "device", "a <card>", "commit", "abc"));
+    page = page_of(all);
+    assert_non_null(strstr(page, "<dt>device</dt><dd>a &#60;card&#62;</dd>"));
+    assert_non_null(strstr(page, "<dt>commit</dt><dd>abc</dd>"));
+    free(page);
+    json_decref(all);
+}
+
+/* Of a measured window the share of a fallback is its own and the slow-down the
+   plan's: 30 of 1,000 iterations, each 8 % of a mean one longer. */
+static void a_fallback_says_what_it_costs(void **state) {
+    (void)state;
+    json_t *all = bench(), *cells = json_object_get(all, "cells");
+    json_t *c = json_array_get(cells, 1);
+    json_t *point = json_array_get(
+        json_object_get(
+            json_array_get(json_object_get(json_object_get(all, "planned"), "curves"), 0),
+            "points"),
+        0);
+    (void)json_object_set_new(
+        c, "iterations", json_pack("{s:i, s:i, s:i}", "idle", 500, "fused", 900, "serial", 100));
+    (void)json_object_set_new(c, "fallbacks",
+                              json_pack("{s:i, s:i}", "not_profitable", 30, "operator", 0));
+    char *page = page_of(all);
+    assert_non_null(strstr(page,
+                           "not_profitable 30 (3.00 % of iterations x a slow-down that nobody "
+                           "told)"));
+    assert_null(strstr(page, "operator"));
+    free(page);
+    (void)json_object_set_new(point, "iterations", json_integer(2000));
+    (void)json_object_set_new(
+        point, "fallbacks",
+        json_pack("{s:{s:i, s:f}}", "not_profitable", "iterations", 100, "lost_share", 0.004));
+    page = page_of(all);
+    assert_non_null(strstr(page, "not_profitable 30 (3.00 % of iterations x 8.0 % slower = 0.240 % "
+                                 "of capacity)"));
+    free(page);
+    json_decref(all);
+}
+
+/* Fused is divided by serial's best fixed chunk, where both are closed. */
+static void the_best_fixed_chunk_is_a_base_too(void **state) {
+    (void)state;
+    json_t *all = bench(), *cells = json_object_get(all, "cells");
+    for (int i = 0; i < 2; i++)
+        (void)json_array_append_new(cells, window("serial", "static:512", 0.5 + i, i < 1, 5));
+    for (int i = 0; i < 2; i++)
+        (void)json_array_append_new(cells, window("serial", "static:1024", 0.8 + i, i < 1, 5));
+    tdm_bench_conclude(all);
+    const json_t *rows = json_object_get(all, "carries");
+    assert_true(is_near(of(rows, 0, "over_static"), 2.0 / 0.8));
+    assert_string_equal(json_string_value(json_object_get(json_array_get(rows, 0), "static")),
+                        "static:1024");
+    (void)json_array_append_new(cells, window("serial", "static:2048", 1, 1, 5)); /* open */
+    tdm_bench_conclude(all);
+    assert_true(json_is_null(
+        json_object_get(json_array_get(json_object_get(all, "carries"), 0), "over_static")));
+    json_decref(all);
+}
+
 /* Two windows are measured and the plan has others: those are filled in, each
    says by what, gives way to a measurement, and is compared with its like. */
 static void what_nobody_measured_is_simulated_and_says_so(void **state) {
@@ -178,8 +299,8 @@ static void what_nobody_measured_is_simulated_and_says_so(void **state) {
     FILE *f = open_memstream(&page, &sz);
     tdm_bench_report(f, all);
     assert_int_equal(fclose(f), 0);
-    assert_non_null(strstr(page, "1 windows are measured, 2 simulated on the profile card.json, a "
-                                 "model that nobody measured"));
+    assert_non_null(strstr(page, "1 measured, 2 simulated on the profile card.json, a model that "
+                                 "nobody measured"));
     free(page);
     tdm_bench_add(all, window("fused", "quantile", 2, 1, 4));
     assert_true(tdm_bench_has(all, "fused", "quantile", 2));
@@ -335,6 +456,9 @@ int main(void) {
         cmocka_unit_test(what_was_never_missed_is_at_least),
         cmocka_unit_test(the_plan_stands_beside_what_was_seen),
         cmocka_unit_test(the_page_escapes_and_stands_alone),
+        cmocka_unit_test(the_page_says_what_it_knows_and_what_not),
+        cmocka_unit_test(a_fallback_says_what_it_costs),
+        cmocka_unit_test(the_best_fixed_chunk_is_a_base_too),
         cmocka_unit_test(what_nobody_measured_is_simulated_and_says_so),
         cmocka_unit_test(another_builds_windows_come_in_by_name_alone),
         cmocka_unit_test(damaged_files_are_refused),

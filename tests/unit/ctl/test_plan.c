@@ -69,17 +69,27 @@ static void policies_and_pools_have_their_curves(void **state) {
                                         "--appliances",
                                         "2",
                                         "--link-gbit",
-                                        "100"};
+                                        "0.5,100"};
     FILE *f;
     assert_int_equal(plan_to_file((int)TDM_COUNT_OF(words), words, &f), 0);
     json_t *j = json_loadf(f, JSON_REJECT_DUPLICATES, NULL);
     const json_t *curves = json_object_get(j, "curves");
-    assert_int_equal(json_array_size(curves), 2 * 3 * 3 + 1);
+    assert_int_equal(json_array_size(curves), 2 * 3 * 3 + 2);
     const json_t *pools = json_array_get(curves, 18);
     assert_int_equal(json_integer_value(json_object_get(pools, "prefill_appliances")), 1);
+    const json_t *fast = json_array_get(curves, 19);
     assert_true(json_real_value(json_object_get(pools, "best")) > 0.0);
     assert_string_equal(json_string_value(json_object_get(json_array_get(curves, 3), "policy")),
                         "fifo:512");
+    assert_true(json_number_value(json_object_get(pools, "link_gbit")) == 0.5);
+    assert_true(json_real_value(json_object_get(fast, "best")) >
+                json_real_value(json_object_get(pools, "best")));
+    /* 200 times the link carries 200 times the prompts */
+    double wire = json_real_value(json_object_get(fast, "wire_per_s")) /
+                  json_real_value(json_object_get(pools, "wire_per_s"));
+    assert_true(wire > 199.0 && wire < 201.0);
+    assert_true(json_real_value(json_object_get(pools, "best")) <=
+                1.05 * json_real_value(json_object_get(pools, "wire_per_s")));
     assert_string_equal(json_string_value(json_object_get(json_array_get(curves, 6), "policy")),
                         "static:512");
     json_decref(j);
@@ -189,13 +199,78 @@ static void unknown_words_are_refused(void **state) {
     }
 }
 
+/* Few requests are over before a queue grows: no capacity is made of that,
+   and no gain. */
+static void too_few_requests_give_no_capacity(void **state) {
+    (void)state;
+    static const char *const words[] = {"tandemctl",  "plan",    "--profile",
+                                        "example",    "--trace", "azure_conv",
+                                        "--requests", "2",       "--json"};
+    FILE *f;
+    assert_int_equal(plan_to_file((int)TDM_COUNT_OF(words), words, &f), 0);
+    json_t *j = json_loadf(f, 0, NULL);
+    (void)fclose(f);
+    for (size_t i = 0; i < 3; i++) {
+        const json_t *c = json_array_get(json_object_get(j, "curves"), i);
+        assert_true(json_is_true(json_object_get(c, "is_open")));
+        assert_true(json_number_value(json_object_get(c, "gain")) == 0.0);
+    }
+    json_decref(j);
+    assert_int_equal(plan_to_file((int)TDM_COUNT_OF(words) - 1, words, &f), 0);
+    char text[4000] = "";
+    assert_true(fread(text, 1, sizeof text - 1, f) > 100);
+    (void)fclose(f);
+    assert_non_null(strstr(text, "carries at least "));
+    assert_non_null(strstr(text, "more --requests"));
+    assert_null(strstr(text, "its attention allows"));
+}
+
+/* What would be without effect, or is out of range, is refused by its name. */
+static void refusals_name_the_word_and_what_it_takes(void **state) {
+    (void)state;
+    static const struct {
+        const char *word, *value, *why;
+    } bad[] = {{"--link-gbit", "10", "--link-gbit is between pools, of --appliances 2 or more"},
+               {"--kv-bytes", "100", "--kv-bytes needs --link-gbit"},
+               {"--link-us", "1", "--link-us needs --link-gbit"},
+               {"--link-gbit", "0", "--link-gbit takes up to 8 speeds"},
+               {"--link-gbit", "100,10", "rising, not \"100,10\""},
+               {"--link-gbit", "1,2,3,4,5,6,7,8,9", "--link-gbit takes up to 8 speeds"},
+               {"--requests", "0", "--requests takes a number from 2 to "},
+               {"--gap-ms", "nan", "--gap-ms takes a number from 1 to 1e+06, not \"nan\""},
+               {"--rates", "0", "--rates takes"},
+               {"--policies", "static:0", "--policies takes"},
+               {"--speed", "9", "--speed"},
+               {"--seed", NULL, "--seed takes a value"}};
+    for (size_t i = 0; i < TDM_COUNT_OF(bad); i++) {
+        const char *words[] = {"tandemctl", "plan",       "--profile", "example",
+                               "--trace",   "azure_conv", bad[i].word, bad[i].value};
+        FILE *said = tmpfile(), *f;
+        char text[400] = "";
+        assert_non_null(said);
+        int kept = dup(STDERR_FILENO);
+        assert_true(kept >= 0 && dup2(fileno(said), STDERR_FILENO) >= 0);
+        int rc = plan_to_file(bad[i].value ? 8 : 7, words, &f);
+        assert_true(dup2(kept, STDERR_FILENO) >= 0);
+        (void)close(kept);
+        rewind(said);
+        assert_non_null(fgets(text, sizeof text, said));
+        assert_int_equal(rc, strcmp(bad[i].word, "--speed") == 0 ? TDM_EXIT_HELP : TDM_EXIT_USAGE);
+        if (!strstr(text, bad[i].why)) fail_msg("%s", text);
+        (void)fclose(said);
+        (void)fclose(f);
+    }
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(the_defaults_plan),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(too_few_requests_give_no_capacity),
+                                       cmocka_unit_test(the_defaults_plan),
                                        cmocka_unit_test(policies_and_pools_have_their_curves),
                                        cmocka_unit_test(of_few_requests_p99_is_the_slowest),
                                        cmocka_unit_test(a_window_is_cut_and_starts_warm),
                                        cmocka_unit_test(a_window_of_nothing_is_refused),
                                        cmocka_unit_test(another_clock_needs_one_of_the_profile),
+                                       cmocka_unit_test(refusals_name_the_word_and_what_it_takes),
                                        cmocka_unit_test(unknown_words_are_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -54,7 +54,7 @@ COMMANDS = {
             "--policies --link-gbit --kv-bytes --link-us --spread --window --clock",
     "replay": REPLAY,
     "bench serve": f"{REPLAY} --socket --out --rates --cells --window --planned --only --first --note",
-    "bench merge": "--out --keep --plan",
+    "bench merge": "--out --keep --plan --note",
     "profile": "--out --config --set --budget --power-w --json",
     "explain": "--at --iteration --slowest --fallback --flight", "trace": "--format --seconds --flight",
 }
