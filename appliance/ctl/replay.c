@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 enum { EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_UNREACHABLE = 4 };
@@ -209,8 +210,8 @@ static void on_ended(tdm_job_t *job) {
     self.spare[self.spare_cnt++] = (uint32_t)(job - self.job);
 }
 
-/* skip counts a row that was never sent. */
-static void skip(replay_t *r, tdm_outcome_t outcome) {
+/* skip counts a row that was never sent; waited_ns < 0: nothing is known of it. */
+static void skip(replay_t *r, tdm_outcome_t outcome, int64_t waited_ns) {
     const tdm_workload_row_t *row = &r->list.row[r->next];
     tdm_seen_t seen = {.row = r->next,
                        .prompt_cnt = row->prompt_cnt,
@@ -219,7 +220,7 @@ static void skip(replay_t *r, tdm_outcome_t outcome) {
                        .late_ns = -1,
                        .first_ns = -1,
                        .last_ns = -1,
-                       .end_ns = -1,
+                       .end_ns = waited_ns,
                        .outcome = outcome,
                        .retry_ms = -1};
     tdm_tally_end(&r->tally, &seen);
@@ -235,7 +236,9 @@ static int send_due(replay_t *r, int64_t now_ns, tdm_error_t *err) {
         int64_t due_ns = r->start_ns + row->at_ns;
         if (due_ns > now_ns) return 1;
         if (r->spare_cnt == 0 || now_ns - due_ns > patience_ns) {
-            skip(r, r->spare_cnt ? TDM_OUTCOME_TIMEOUT : TDM_OUTCOME_UNSENT);
+            int is_late = r->spare_cnt > 0;
+            skip(r, is_late ? TDM_OUTCOME_TIMEOUT : TDM_OUTCOME_UNSENT,
+                 is_late ? now_ns - due_ns : -1);
             continue;
         }
         tdm_job_t *job = &r->job[r->spare[r->spare_cnt - 1u]];
@@ -294,20 +297,26 @@ static void cut(replay_t *r, int64_t now_ns) {
             job->seen.first_ns = ns;
     }
     give_up(r, TDM_OUTCOME_CUT, INT64_MAX, now_ns);
-    while (r->next < r->list.row_cnt) skip(r, TDM_OUTCOME_UNSENT);
+    while (r->next < r->list.row_cnt) skip(r, TDM_OUTCOME_UNSENT, -1);
 }
 
 static void progress(const replay_t *r, int is_last) {
     const tdm_tally_t *t = &r->tally;
-    uint32_t rows = r->list.row_cnt, width = (uint32_t)(30.0 * (double)t->row_cnt / rows);
+    uint32_t rows = r->list.row_cnt, done = (uint32_t)(30.0 * (double)t->row_cnt / rows);
+    struct winsize size = {0};
+    char line[256];
     if (r->w->is_quiet || !isatty(STDERR_FILENO)) return;
-    fprintf(stderr, "\r\033[K[");
-    for (uint32_t i = 0; i < 30; i++) fputc(i < width ? '#' : '.', stderr);
-    fprintf(stderr, "] %llu of %u, %u open, %llu refused, TTFT p50 %.0f ms, TBT p99 %.0f ms%s",
-            (unsigned long long)t->row_cnt, rows, r->slot_cnt - r->spare_cnt,
-            (unsigned long long)t->outcome[TDM_OUTCOME_REFUSED],
-            (double)tdm_tally_at(&t->ttft, 0.5) / 1e6, (double)tdm_tally_at(&t->gap, 0.99) / 1e6,
-            is_last ? "\n" : "");
+    (void)ioctl(STDERR_FILENO, TIOCGWINSZ, &size);
+    (void)snprintf(
+        line, sizeof line,
+        "[%.*s%.*s] %llu of %u, %u open, %llu refused, TTFT p50 %.0f ms, TBT p99 %.0f ms",
+        (int)done, "##############################", 30 - (int)done,
+        "..............................", (unsigned long long)t->row_cnt, rows,
+        r->slot_cnt - r->spare_cnt, (unsigned long long)t->outcome[TDM_OUTCOME_REFUSED],
+        (double)tdm_tally_at(&t->ttft, 0.5) / 1e6, (double)tdm_tally_at(&t->gap, 0.99) / 1e6);
+    /* a line that wraps could not be written over */
+    int cols = size.ws_col > 1 ? size.ws_col - 1 : 79;
+    fprintf(stderr, "\r\033[K%.*s%s", cols, line, is_last ? "\n" : "");
 }
 
 static void on_warm_ended(tdm_job_t *job) {
@@ -370,8 +379,11 @@ static tdm_status_t run(replay_t *r, tdm_error_t *err) {
     while (st == TDM_OK && (r->next < r->list.row_cnt || r->spare_cnt < r->slot_cnt)) {
         int64_t now_ns = tdm_clock_now_ns();
         if (tdm_load_relaxed(&stop)) {
-            give_up(r, TDM_OUTCOME_TIMEOUT, INT64_MAX, now_ns);
-            return tdm_error_set(err, TDM_ERR_CLOSED, "interrupted");
+            give_up(r, TDM_OUTCOME_CUT, INT64_MAX, now_ns);
+            r->frame.span_s = (double)TDM_MAX(now_ns - r->start_ns, INT64_C(0)) / 1e9;
+            st = tdm_error_set(err, TDM_ERR_CLOSED, "interrupted, %u of %u were due", r->next,
+                               r->list.row_cnt);
+            break;
         }
         if (r->w->is_cut && now_ns >= r->start_ns + window_ns(r)) {
             cut(r, now_ns);

@@ -76,6 +76,9 @@ void tdm_tally_end(tdm_tally_t *t, const tdm_seen_t *s) {
     if (s->first_ns >= 0) {
         put(&t->ttft, s->first_ns);
         t->ttft_over_cnt += s->first_ns > t->ttft_target_ns;
+    } else if (s->outcome == TDM_OUTCOME_TIMEOUT && s->end_ns >= 0) {
+        put(&t->ttft, s->end_ns); /* at least: who was given up is no quick one */
+        t->ttft_over_cnt += s->end_ns > t->ttft_target_ns;
     }
     if (s->outcome == TDM_OUTCOME_CUT) return; /* nothing is wrong with it */
     if (s->outcome != TDM_OUTCOME_DONE) {
@@ -150,6 +153,9 @@ void tdm_tally_text(FILE *f, const tdm_tally_t *t, const tdm_tally_frame_t *fram
             ms(t->gap_target_ns), 100.0 * over((double)t->over_cnt, (double)t->gap.cnt),
             (unsigned long long)t->gap.cnt,
             100.0 * over((double)t->over_twice_cnt, (double)t->gap.cnt));
+    if (t->ttft.cnt < t->row_cnt)
+        fprintf(f, "  TTFT is of %llu requests: of %llu nothing was heard\n",
+                (unsigned long long)t->ttft.cnt, (unsigned long long)(t->row_cnt - t->ttft.cnt));
     if (frame->warm_cnt)
         fprintf(f, "  %u decodes ran before the first arrival; their gaps count\n",
                 frame->warm_cnt);

@@ -181,6 +181,34 @@ static void more_names_than_places_are_still_counted(void **state) {
     assert_string_equal(tally.code[TDM_TALLY_CODE_MAX - 1].name, "others");
 }
 
+/* A request that was given up without a token waited at least so long: left
+   out, the slowest would make the percentiles better. */
+static void who_was_given_up_counts_as_slow(void **state) {
+    (void)state;
+    begin();
+    for (uint32_t i = 0; i < 9; i++) {
+        tdm_seen_t s = {.outcome = TDM_OUTCOME_DONE, .first_ns = 10 * MS, .end_ns = 20 * MS};
+        tdm_tally_end(&tally, &s);
+    }
+    tdm_seen_t never = {
+        .outcome = TDM_OUTCOME_TIMEOUT, .first_ns = -1, .last_ns = -1, .end_ns = 30 * TDM_NS_PER_S};
+    tdm_tally_end(&tally, &never);
+    assert_int_equal(tally.ttft.cnt, 10);
+    assert_int_equal(tally.ttft_over_cnt, 1);
+    assert_true(tdm_tally_at(&tally.ttft, 0.99) >= 30 * TDM_NS_PER_S);
+    never.outcome = TDM_OUTCOME_LOST; /* nobody knows how long it would have waited */
+    tdm_tally_end(&tally, &never);
+    assert_int_equal(tally.ttft.cnt, 10);
+    tdm_tally_frame_t frame = {.door = "http1", .factor = 1.0};
+    char *text = NULL;
+    size_t sz = 0;
+    FILE *f = open_memstream(&text, &sz);
+    tdm_tally_text(f, &tally, &frame);
+    assert_int_equal(fclose(f), 0);
+    assert_non_null(strstr(text, "TTFT is of 10 requests: of 1 nothing was heard"));
+    free(text);
+}
+
 /* One request that nobody took: no time passed, and a rate of it is 0. */
 static void a_replay_without_a_span_is_json(void **state) {
     (void)state;
@@ -253,6 +281,7 @@ int main(void) {
         cmocka_unit_test(endings_have_their_names),
         cmocka_unit_test(percentiles_are_at_most_one_percent_high),
         cmocka_unit_test(more_names_than_places_are_still_counted),
+        cmocka_unit_test(who_was_given_up_counts_as_slow),
         cmocka_unit_test(a_replay_without_a_span_is_json),
         cmocka_unit_test(equal_blocks_are_equal_tokens),
         cmocka_unit_test(a_body_has_the_tokens_and_fits),
