@@ -87,7 +87,7 @@ static const char *const once[] = {"content-length", "transfer-encoding", "host"
 static void add_once(fields_t *f, const char *key) {
     for (uint32_t i = 0; i < TDM_COUNT_OF(once); i++) {
         if (strcasecmp(key, once[i]) != 0) continue;
-        f->is_bad |= (f->seen >> i & 1u) != 0;
+        if (f->seen >> i & 1u) f->is_bad = 1;
         f->seen |= 1u << i;
     }
 }
