@@ -193,7 +193,7 @@ def a_bench_weighs_ways_to_serve_and_leaves_no_trace():
         assert a.get("/config")[1] == before
         with open(out + ".html", encoding="utf-8") as g:
             page = g.read()
-        assert page.count("<svg") == 3 and "<script" not in page and "http" not in page
+        assert page.count("<svg") == 3 and "<script" not in page and "://" not in page and "src=" not in page
         for bad in (["--rates", "8,8"], ["--rates", "1", "--cells", "fused/best"], []):
             assert a.ctl(*words, "--out", out, *bad, check=False).returncode == 2, bad
 

@@ -115,7 +115,8 @@ static void a_fused_iteration_is_told(void **state) {
     explain(&r);
     says("no captured graph fitted: queued in 870 us");
     says("both kinds at once for 50 % of their time");
-    says("predicted 10.000 ms, took 0.80 times that, by the profile alone 9.000 ms; attention 75 %");
+    says(
+        "predicted 10.000 ms, took 0.80 times that, by the profile alone 9.000 ms; attention 75 %");
     says("within its limit, 0 of 8 decodes came later than promised");
     says_not("instead of");
     says_not("MHz");
