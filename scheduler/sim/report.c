@@ -7,9 +7,8 @@
 #include <string.h>
 
 #define NAME_MAX_ 64u
-#define HIDDEN_MOST                                                                                \
-    0.1 /* of a rate: a run of ten first-token targets; below that nobody is told                  \
-         */
+/* Of a rate: a run of ten first-token targets.  Below that nobody is told. */
+#define HIDDEN_MOST 0.1
 
 static double gbit_of(const tdm_planner_ask_t *ask, const tdm_planner_curve_t *c) {
     return ask->link.bytes_per_s[c->link] * 8.0 / 1e9;
