@@ -207,21 +207,20 @@ static tdm_cell_window_t window_of(words_t *w, uint32_t k, uint32_t text_seed) {
 
 /* unseen is a window before all others, as memory is touched for the first
    time in it. */
-static tdm_status_t unseen(words_t *w, long long revision, const tdm_cell_t *cell,
-                           tdm_error_t *err) {
+static tdm_status_t unseen(words_t *w, long long *base, const tdm_cell_t *cell, tdm_error_t *err) {
     tdm_cell_window_t window = window_of(w, 0, 0);
     window.seconds = w->first;
-    tdm_status_t st = tdm_cell_apply(&w->o, cell, revision, err);
+    tdm_status_t st = tdm_cell_apply(&w->o, cell, base, err);
     json_t *first = st == TDM_OK ? tdm_cell_run(&w->o, cell, &window, err) : NULL;
     json_decref(first);
     return first ? TDM_OK : TDM_ERR_CLOSED;
 }
 
 /* one runs a window and files it. */
-static tdm_status_t one(words_t *w, long long revision, const tdm_cell_t *cell, uint32_t k,
+static tdm_status_t one(words_t *w, long long *base, const tdm_cell_t *cell, uint32_t k,
                         json_t *all, tdm_error_t *err) {
     tdm_cell_window_t window = window_of(w, k, text_seed(cell, w->rate[k]));
-    tdm_status_t st = tdm_cell_apply(&w->o, cell, revision, err);
+    tdm_status_t st = tdm_cell_apply(&w->o, cell, base, err);
     json_t *got = st == TDM_OK ? tdm_cell_run(&w->o, cell, &window, err) : NULL;
     if (!got) return TDM_ERR_CLOSED;
     say(got);
@@ -239,7 +238,7 @@ static tdm_status_t one(words_t *w, long long revision, const tdm_cell_t *cell, 
 /* run_cells runs what is asked for and not there yet: every cell at the first
    rate, then at the second, so that wherever a sitting ends whole comparisons
    are there.  left counts what time did not allow. */
-static tdm_status_t run_cells(words_t *w, long long revision, json_t *all, uint32_t *left,
+static tdm_status_t run_cells(words_t *w, long long *base, json_t *all, uint32_t *left,
                               tdm_error_t *err) {
     int64_t began_ns = tdm_clock_now_ns();
     int is_first = 1;
@@ -256,9 +255,9 @@ static tdm_status_t run_cells(words_t *w, long long revision, json_t *all, uint3
                 ++*left;
                 continue;
             }
-            if (is_first && w->first > 0.0) st = unseen(w, revision, cell, err);
+            if (is_first && w->first > 0.0) st = unseen(w, base, cell, err);
             is_first = 0;
-            if (st == TDM_OK) st = one(w, revision, cell, k, all, err);
+            if (st == TDM_OK) st = one(w, base, cell, k, all, err);
         }
     return st;
 }
@@ -324,15 +323,15 @@ static int failed(const tdm_error_t *err, int code) {
     return code;
 }
 
-static int serve(words_t *w, json_t *all, long long revision) {
+static int serve(words_t *w, json_t *all, long long base) {
     tdm_error_t err = {0}, back = {0};
     uint32_t left = 0;
     json_t *planned = planned_load(w->planned, &err);
     if (!planned) return failed(&err, TDM_EXIT_FAILED);
     if (w->planned) (void)json_object_set(all, "planned", planned);
     json_decref(planned);
-    tdm_status_t st = run_cells(w, revision, all, &left, &err);
-    if (tdm_cell_back(&w->o, revision, &back) != TDM_OK) (void)failed(&back, 0);
+    tdm_status_t st = run_cells(w, &base, all, &left, &err);
+    if (tdm_cell_back(&w->o, &base, &back) != TDM_OK) (void)failed(&back, 0);
     if (st != TDM_OK) (void)failed(&err, 0);
     tdm_status_t saved = tdm_bench_save(w->out, all, &back);
     if (saved != TDM_OK) (void)failed(&back, 0);
@@ -345,15 +344,15 @@ static int bench_serve(int argc, char **argv) {
     static words_t w;
     tdm_error_t err = {0};
     json_t *all = NULL;
-    long long revision = 0;
+    long long base = 0;
     int rc;
     if (words_read(argc, argv, &w, &err) != TDM_OK) {
         rc = tdm_ctl_usage("bench serve", &err);
     } else {
         tdm_status_t st = begin(&w, &all, &err);
-        if (st == TDM_OK) st = tdm_cell_revision(&w.o, &revision, &err);
+        if (st == TDM_OK) st = tdm_cell_revision(&w.o, &base, &err);
         if (st == TDM_OK)
-            rc = serve(&w, all, revision);
+            rc = serve(&w, all, base);
         else
             rc = failed(&err, st == TDM_ERR_CLOSED ? TDM_EXIT_UNREACHABLE : TDM_EXIT_FAILED);
     }

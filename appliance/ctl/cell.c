@@ -64,40 +64,47 @@ tdm_status_t tdm_cell_revision(const tdm_ctl_options_t *o, long long *revision, 
     return TDM_OK;
 }
 
-tdm_status_t tdm_cell_back(const tdm_ctl_options_t *o, long long revision, tdm_error_t *err) {
+tdm_status_t tdm_cell_back(const tdm_ctl_options_t *o, long long *base, tdm_error_t *err) {
     long long now;
     char text[24];
     tdm_status_t st = tdm_cell_revision(o, &now, err);
-    if (st != TDM_OK || now == revision) return st;
+    if (st != TDM_OK || now == *base) return st;
     tdm_ctl_options_t config = *o;
-    (void)snprintf(text, sizeof text, "%lld", revision);
+    (void)snprintf(text, sizeof text, "%lld", *base);
     config.word_cnt = 2;
     config.word[0] = "rollback";
     config.word[1] = text;
     config.why = "bench";
-    if (tdm_ctl_config(&config) == 0) return TDM_OK;
-    return tdm_error_set(err, TDM_ERR_CLOSED, "revision %lld is not back", revision);
+    if (tdm_ctl_config(&config) != 0)
+        return tdm_error_set(err, TDM_ERR_CLOSED, "revision %lld is not back", *base);
+    return tdm_cell_revision(o, base, err);
 }
 
-tdm_status_t tdm_cell_apply(const tdm_ctl_options_t *o, const tdm_cell_t *cell, long long revision,
+uint32_t tdm_cell_words(const tdm_cell_t *cell, char word[TDM_CELL_WORD_MAX][TDM_CELL_WORD_SZ]) {
+    uint32_t cnt = 0;
+    const char *policy = cell->prefill_tokens > 0 ? "static" : cell->policy;
+    (void)snprintf(word[cnt++], TDM_CELL_WORD_SZ, "sched.route=%s", cell->path);
+    (void)snprintf(word[cnt++], TDM_CELL_WORD_SZ, "sched.policy=%s", policy);
+    if (cell->prefill_tokens > 0)
+        (void)snprintf(word[cnt++], TDM_CELL_WORD_SZ, "sched.prefill_tokens=%u",
+                       cell->prefill_tokens);
+    if (cell->is_fifo) (void)snprintf(word[cnt++], TDM_CELL_WORD_SZ, "sched.patience=0");
+    return cnt;
+}
+
+tdm_status_t tdm_cell_apply(const tdm_ctl_options_t *o, const tdm_cell_t *cell, long long *base,
                             tdm_error_t *err) {
-    char route[40], policy[40], tokens[48];
-    tdm_status_t st = tdm_cell_back(o, revision, err);
+    char word[TDM_CELL_WORD_MAX][TDM_CELL_WORD_SZ];
+    uint32_t cnt = tdm_cell_words(cell, word);
+    tdm_status_t st = tdm_cell_back(o, base, err);
     if (st != TDM_OK) return st;
     tdm_ctl_options_t config = *o;
-    (void)snprintf(route, sizeof route, "sched.route=%s", cell->path);
-    (void)snprintf(policy, sizeof policy, "sched.policy=%.*s", (int)strcspn(cell->policy, ":"),
-                   cell->is_fifo ? "static" : cell->policy);
-    (void)snprintf(tokens, sizeof tokens, "sched.prefill_tokens=%u", cell->prefill_tokens);
-    config.word_cnt = 3;
-    config.word[0] = "apply";
-    config.word[1] = route;
-    config.word[2] = policy;
-    if (cell->prefill_tokens > 0) config.word[config.word_cnt++] = tokens;
-    if (cell->is_fifo) config.word[config.word_cnt++] = "sched.patience=0";
+    config.word_cnt = 0;
+    config.word[config.word_cnt++] = "apply";
+    for (uint32_t i = 0; i < cnt; i++) config.word[config.word_cnt++] = word[i];
     config.why = "bench";
     if (tdm_ctl_config(&config) == 0) return TDM_OK;
-    return tdm_error_set(err, TDM_ERR_CLOSED, "%s %s cannot be applied", route, policy);
+    return tdm_error_set(err, TDM_ERR_CLOSED, "%s/%s cannot be applied", cell->path, cell->policy);
 }
 
 /* --- what the appliance says ---------------------------------------------------- */

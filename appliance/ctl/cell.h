@@ -30,6 +30,13 @@ typedef struct tdm_cell {
    are none. */
 int tdm_cell_read(const char *text, size_t sz, tdm_cell_t *cell);
 
+#define TDM_CELL_WORD_MAX 4u
+#define TDM_CELL_WORD_SZ  48u
+
+/* tdm_cell_words writes the configuration under which an appliance serves so,
+   "KEY=VALUE" each, and gives how many there are. */
+uint32_t tdm_cell_words(const tdm_cell_t *cell, char word[TDM_CELL_WORD_MAX][TDM_CELL_WORD_SZ]);
+
 typedef struct tdm_cell_window {
     double rate, epsilon;
     double seconds;
@@ -39,18 +46,20 @@ typedef struct tdm_cell_window {
     uint32_t word_cnt;
 } tdm_cell_window_t;
 
-/* tdm_cell_apply makes the appliance serve so: back to revision, then the
-   cell's keys. */
-TDM_MUST_USE tdm_status_t tdm_cell_apply(const tdm_ctl_options_t *o, const tdm_cell_t *cell,
-                                         long long revision, tdm_error_t *err);
-
 /* tdm_cell_revision asks which revision is in force. */
 TDM_MUST_USE tdm_status_t tdm_cell_revision(const tdm_ctl_options_t *o, long long *revision,
                                             tdm_error_t *err);
 
-/* tdm_cell_back goes back to a revision, where it is not in force. */
-TDM_MUST_USE tdm_status_t tdm_cell_back(const tdm_ctl_options_t *o, long long revision,
+/* tdm_cell_back goes back to a revision, where it is not in force.  Going back
+   is a revision of its own, of the same keys; *base becomes that one, as an
+   appliance keeps its newest alone (control/change.h). */
+TDM_MUST_USE tdm_status_t tdm_cell_back(const tdm_ctl_options_t *o, long long *base,
                                         tdm_error_t *err);
+
+/* tdm_cell_apply makes the appliance serve so: back to *base, then the cell's
+   keys. */
+TDM_MUST_USE tdm_status_t tdm_cell_apply(const tdm_ctl_options_t *o, const tdm_cell_t *cell,
+                                         long long *base, tdm_error_t *err);
 
 /* tdm_cell_run waits until the appliance rests, runs one window, and gives
    the JSON above; the caller lets go of it.  NULL: err says why. */

@@ -416,6 +416,31 @@ static void cells_are_read_whole_or_not_at_all(void **state) {
         assert_false(tdm_cell_read(bad[i], strlen(bad[i]), &c));
 }
 
+static void a_cell_is_served_under_keys_the_appliance_knows(void **state) {
+    (void)state;
+    static const struct {
+        const char *cell, *word[TDM_CELL_WORD_MAX];
+    } of[] = {
+        {"fused/quantile", {"sched.route=fused", "sched.policy=quantile"}},
+        {"streams/margin", {"sched.route=streams", "sched.policy=margin"}},
+        {"serial/static:1024",
+         {"sched.route=serial", "sched.policy=static", "sched.prefill_tokens=1024"}},
+        {"serial/fifo:8192",
+         {"sched.route=serial", "sched.policy=static", "sched.prefill_tokens=8192",
+          "sched.patience=0"}},
+    };
+    for (size_t i = 0; i < TDM_COUNT_OF(of); i++) {
+        tdm_cell_t c;
+        char word[TDM_CELL_WORD_MAX][TDM_CELL_WORD_SZ];
+        assert_true(tdm_cell_read(of[i].cell, strlen(of[i].cell), &c));
+        uint32_t cnt = tdm_cell_words(&c, word);
+        for (uint32_t k = 0; k < TDM_CELL_WORD_MAX; k++) {
+            assert_int_equal(k < cnt, of[i].word[k] != NULL);
+            if (k < cnt) assert_string_equal(word[k], of[i].word[k]);
+        }
+    }
+}
+
 /* bench_of runs bench serve against nobody, with words and a trace behind
    them. */
 static int bench_of(const char *const *word, uint32_t cnt) {
@@ -463,6 +488,7 @@ int main(void) {
         cmocka_unit_test(another_builds_windows_come_in_by_name_alone),
         cmocka_unit_test(damaged_files_are_refused),
         cmocka_unit_test(cells_are_read_whole_or_not_at_all),
+        cmocka_unit_test(a_cell_is_served_under_keys_the_appliance_knows),
         cmocka_unit_test(words_beyond_the_bounds_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
