@@ -11,7 +11,7 @@
   RESULTS.md                    the page
   RESULTS/ENGINE/NAME.json      windows (appliance/ctl/bench_file.h), of the executor with this hash
   RESULTS/ENGINE/iterations.jsonl
-  RESULTS/made.json             {ENGINE: {"date", "device", "commit", "command"}}, the earliest first
+  RESULTS/made.json             {ENGINE: {"date", "device", "commit": of each sitting, "command"}}, the earliest first
   RESULTS/sitting.json          the plan that comes next
 
 Engines are kept apart: a window shows what it shows of one engine, and a
@@ -249,7 +249,9 @@ def finish(args):
             lane_dir = unpacked(path, scratch)
             host = report.load(os.path.join(lane_dir, "host.json"))
             file_windows(args, lane_dir, os.path.join(args.results, host["engine"]))
-            made[host["engine"]] = {**{k: host[k] for k in ("date", "device", "commit")},
+            before = made.get(host["engine"], {}).get("commit", "").split(", ")
+            made[host["engine"]] = {**{k: host[k] for k in ("date", "device")},
+                                    "commit": ", ".join(dict.fromkeys([*filter(None, before), host["commit"]])),
                                     "command": "tests/perf/serving/run.py pack, run and finish"}
             write_json(made_path, made)
     was = report.load(os.path.join(args.folder, "sitting.json"))

@@ -212,36 +212,40 @@ def below(name, entry, cells, shares):
 
 def lanes_of(entries):
     """Who measures what, for 1, 2 and 4 lanes: the lists of this file's head.  A lane has some 20 windows in half an
-    hour, which the knees of both promises take; low rates come before other traces for 7 and after all else for the rest."""
+    hour, which the knees of both promises take; then what the plan is held against, other traces near their capacity
+    and the other ways to serve."""
     a, b = "arxiv_sample_60", "arxiv_sample_30"
-    parts = {k: [] for k in ("knees", "ways", "low", "traces", "short", "grid", "series", "short_low")}
+    order = ("knees", "short", "low", "high", "ways", "at_short", "traces", "short_edge", "series", "rest_low", "short_low", "grid")
+    parts = {k: [] for k in order}
     if a in entries:
         fused, serial, fixed, streams, fused_fixed, fixed2, arrival = entries[a]["cells"]
         parts["knees"] = [*knees(a, [fused, serial, fixed], False), [a, fused, f"as {fixed}"], [a, fused, f"as {serial}"]]
-        parts["ways"] = [*knees(a, [arrival], True)[:3], [a, fused, f"as {arrival}"], *knees(a, [streams], True)[:3],
-                         *knees(a, [fused_fixed], True)[:3]]
-        parts["low"] = below(a, entries[a], [0], (0.85, 0.7, 0.5)) + below(a, entries[a], [1, 2], (0.7, 0.5))
-        parts["grid"] = [*knees(a, [fixed2], True)[:3], *below(a, entries[a], [3, 4, 5], (0.7, 0.5)),
-                         *([a, c, "next"] for c in (streams, fused_fixed, fixed2) for _ in range(3)),
-                         *below(a, entries[a], [1, 2, 3, 4, 5], (0.85,)),
+        parts["low"] = below(a, entries[a], [0], (0.85, 0.7, 0.5))
+        parts["ways"] = [*knees(a, [streams], True)[:3], *knees(a, [fused_fixed], True)[:3],
+                         *knees(a, [arrival], True)[:3], [a, fused, f"as {arrival}"]]
+        parts["rest_low"] = below(a, entries[a], [1, 2, 3, 4, 5], (0.85, 0.7, 0.5))
+        parts["grid"] = [*knees(a, [fixed2], True)[:3], *([a, c, "next"] for c in (streams, fused_fixed, fixed2) for _ in range(3)),
                          *([a, c, "rest"] for c in entries[a]["cells"] for _ in SHARES)]
     if b in entries:
         fused, serial, fixed = entries[b]["cells"][:3]
-        steps = [s for c in (fused, serial, fixed) for s in knees(b, [c], True)[:3]]
-        parts["short"] = [*steps, *knees(b, [fused, serial, fixed], False), [b, fused, f"as {fixed}"],
-                          [b, fused, f"as {serial}"]]
+        parts["short"] = [s for c in (fused, serial) for s in knees(b, [c], True)[:3]] + knees(b, [fused, serial], False)
+        parts["at_short"] = [[b, fused, f"as {serial}"]]
+        parts["short_edge"] = [*knees(b, [fixed], True), [b, fused, f"as {fixed}"]]
         parts["short_low"] = below(b, entries[b], [0, 1, 2], (0.85, 0.7, 0.5))
     others = [(k, e) for k, e in entries.items() if e["trace"] != "arxiv_sample"]
-    for share in (0.95, 0.7):
+    for part, share in (("high", 0.95), ("traces", 0.7)):
         for name, entry in others:
-            parts["traces"] += below(name, entry, [0, 2], (share,))
+            parts[part] += below(name, entry, [0, 2], (share,))
             parts["series"] += below(name, entry, [1], (share,))
-    one, two = (sum((parts[k] for k in ks), []) for ks in
-                (("knees", "ways", "low"), ("traces", "short", "series", "short_low")))
-    return {"1": [sum((parts[k] for k in ("knees", "short", "ways", "low", "traces", "series", "short_low", "grid")), [])],
-            "2": [one + parts["grid"], two],
-            "4": [parts["knees"] + parts["low"] + parts["grid"], parts["short"] + parts["short_low"],
-                  parts["ways"], parts["traces"] + parts["series"]]}
+
+    def one_of(*ks):
+        return sum((parts[k] for k in ks), [])
+
+    short = [k for k in order if "short" in k or k in ("high", "traces", "series")]
+    return {"1": [one_of(*order)],
+            "2": [one_of(*(k for k in order if k not in short)), one_of(*short)],
+            "4": [one_of("knees", "low", "rest_low", "grid"), one_of(*(k for k in short if "short" in k)),
+                  parts["ways"], one_of("high", "traces", "series")]}
 
 
 def seen_of(results, name, cells):
