@@ -109,6 +109,8 @@ static void facts(tdm_house_t *h) {
     tdm_pages_fact(&h->pages, "model", h->model_name);
     tdm_pages_fact(&h->pages, "backend",
                    h->sizing.backend == TDM_EXEC_BACKEND_CPU ? "cpu" : "cuda");
+    tdm_pages_fact(&h->pages, "device",
+                   h->sizing.backend == TDM_EXEC_BACKEND_CPU ? "CPU" : h->machine.device.name);
     tdm_pages_fact(&h->pages, "poll", h->sizing.poll_mode == TDM_POLL_BUSY ? "busy" : "adaptive");
     static const char *const port[] = {"tap", "none", "af_packet", "af_xdp", "pci"};
     tdm_pages_fact(&h->pages, "port", port[h->config->port_kind]);

@@ -50,10 +50,19 @@ static int is_fact_like(const json_t *a, const json_t *b, const char *fact, tdm_
     return 0;
 }
 
+/* is_device_like: files from before appliances told their device say nothing. */
+static int is_device_like(const json_t *a, const json_t *b, tdm_error_t *err) {
+    if (!json_object_get(json_object_get(a, "appliance"), "device") ||
+        !json_object_get(json_object_get(b, "appliance"), "device"))
+        return 1;
+    return is_fact_like(a, b, "device", err);
+}
+
 /* is_work_like says whether two benches measured the same, by whatever build. */
 static tdm_status_t is_work_like(const json_t *a, const json_t *b, tdm_error_t *err) {
     static const char *const key[] = {"trace", "trace_sum", "window_s", "epsilon", "words"};
-    if (!is_fact_like(a, b, "model", err) || !is_fact_like(a, b, "backend", err))
+    if (!is_fact_like(a, b, "model", err) || !is_fact_like(a, b, "backend", err) ||
+        !is_device_like(a, b, err))
         return TDM_ERR_INVAL;
     for (size_t i = 0; i < TDM_COUNT_OF(key); i++)
         if (!json_equal(json_object_get(a, key[i]), json_object_get(b, key[i])))

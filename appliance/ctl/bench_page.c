@@ -168,10 +168,12 @@ static void put_term(FILE *f, const char *name, const char *value) {
     fprintf(f, "</dd>\n");
 }
 
-/* put_under lists what windows say they ran under, each with how many. */
+/* put_under lists what windows say they ran under, each with how many; where
+   they do not, what the appliance said. */
 static void put_under(FILE *f, const json_t *all, const char *name, const char *key) {
     const json_t *cells = json_object_get(all, "cells");
     const char *made = json_string_value(bench_get(all, "made", key, NULL)), *comma = "";
+    const char *said = json_string_value(bench_get(all, "appliance", key, NULL));
     fprintf(f, "<dt>%s</dt><dd>", name);
     if (made) tdm_chart_text(f, made);
     for (size_t i = 0; i < json_array_size(cells) && !made; i++) {
@@ -189,7 +191,8 @@ static void put_under(FILE *f, const json_t *all, const char *name, const char *
         fprintf(f, " (%u windows)", cnt);
         comma = ", ";
     }
-    fprintf(f, "%s</dd>\n", made || *comma ? "" : "not told");
+    if (!made && !*comma) tdm_chart_text(f, said ? said : "not told");
+    fprintf(f, "</dd>\n");
 }
 
 /* put_when gives the days between which windows ended. */

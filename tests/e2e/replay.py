@@ -176,6 +176,7 @@ def a_bench_weighs_ways_to_serve_and_leaves_no_trace():
         with open(out + ".json", encoding="utf-8") as g:
             b = json.load(g)
         cells = b["cells"]
+        assert b["appliance"]["device"] == "CPU", b["appliance"]
         assert [(c["path"], c["policy"], c["rate"]) for c in cells] == [
             (p, q, r) for p, q in ways for r in (15, 30)], cells
         for c in cells:

@@ -202,6 +202,10 @@ static void the_page_says_what_it_knows_and_what_not(void **state) {
     json_decref(all);
 
     all = bench();
+    (void)json_object_set_new(json_object_get(all, "appliance"), "device", json_string("a <GPU>"));
+    page = page_of(all);
+    assert_non_null(strstr(page, "<dt>device</dt><dd>a &#60;GPU&#62;</dd>"));
+    free(page);
     (void)json_object_set_new(all, "made",
                               json_pack("{s:s, s:s}", "device", "a <card>", "commit", "abc"));
     page = page_of(all);
@@ -348,6 +352,33 @@ static void another_builds_windows_come_in_by_name_alone(void **state) {
     json_decref(old);
 }
 
+/* Windows of two devices are no one curve; a file from before appliances told
+   theirs goes with either. */
+static void another_devices_windows_stay_out(void **state) {
+    (void)state;
+    static const struct {
+        const char *ours, *theirs;
+        tdm_status_t st;
+    } of[] = {{"NVIDIA H200", "NVIDIA H200", TDM_OK},
+              {"NVIDIA H200", "CPU", TDM_ERR_INVAL},
+              {NULL, "NVIDIA H200", TDM_OK},
+              {"NVIDIA H200", NULL, TDM_OK}};
+    for (size_t i = 0; i < TDM_COUNT_OF(of); i++) {
+        tdm_error_t err = {0};
+        json_t *a = build_of("one"), *b = build_of("one");
+        if (of[i].ours)
+            (void)json_object_set_new(json_object_get(a, "appliance"), "device",
+                                      json_string(of[i].ours));
+        if (of[i].theirs)
+            (void)json_object_set_new(json_object_get(b, "appliance"), "device",
+                                      json_string(of[i].theirs));
+        assert_int_equal(tdm_bench_is_like(a, b, &err), of[i].st);
+        if (of[i].st != TDM_OK) assert_non_null(strstr(err.text, "another device: CPU"));
+        json_decref(a);
+        json_decref(b);
+    }
+}
+
 /* The files come from disk: what is no bench is refused, a point that is none
    adds nothing. */
 static void damaged_files_are_refused(void **state) {
@@ -486,6 +517,7 @@ int main(void) {
         cmocka_unit_test(the_best_fixed_chunk_is_a_base_too),
         cmocka_unit_test(what_nobody_measured_is_simulated_and_says_so),
         cmocka_unit_test(another_builds_windows_come_in_by_name_alone),
+        cmocka_unit_test(another_devices_windows_stay_out),
         cmocka_unit_test(damaged_files_are_refused),
         cmocka_unit_test(cells_are_read_whole_or_not_at_all),
         cmocka_unit_test(a_cell_is_served_under_keys_the_appliance_knows),
