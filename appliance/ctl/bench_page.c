@@ -332,15 +332,16 @@ static void put_gain(FILE *f, const json_t *row, const char *key, const char *sp
 }
 
 static void put_capacity(FILE *f, const json_t *row) {
-    double rate = bench_number(row, "rate", NULL, NULL),
+    double rate = bench_number(row, "rate", NULL, NULL), shown,
            told = bench_number(row, "planned", NULL, NULL);
+    const char *bound = bench_bound(row, &shown);
     int is_open = json_is_true(json_object_get(row, "is_open")),
         is_seen = json_is_true(json_object_get(row, "is_seen"));
     fprintf(f, "<tr><td>");
     tdm_chart_text(f, bench_text(row, "path"));
     fputc('/', f);
     tdm_chart_text(f, bench_text(row, "policy"));
-    fprintf(f, "</td><td>%s<b>%.3f</b></td>", bench_at_least(row), rate);
+    fprintf(f, "</td><td>%s<b>%.3f</b></td>", bound, shown);
     put_real(f, row, "missed_at", 1.0, 3);
     fprintf(f, "<td>%s</td><td>%.0f / %.0f</td>", is_seen ? "measured" : "<i>simulated</i>",
             bench_number(row, "measured", NULL, NULL), bench_number(row, "simulated", NULL, NULL));

@@ -49,9 +49,11 @@ uint32_t bench_count(const json_t *cells, const json_t *like, int is_sim);
    fallbacks, and what they cost by the plan. */
 void bench_put_tables(FILE *f, const json_t *all);
 
-/* bench_at_least is the word before a row's rate; bench_put_gain what it
-   gains over serial, and what attention allows. */
-const char *bench_at_least(const json_t *row);
+/* bench_bound gives the rate to show of a row and the word before it: "at least "
+   the rate, where none was missed, "less than " the one missed, where none was
+   kept, or "".  bench_put_gain writes what it gains over serial, and what
+   attention allows. */
+const char *bench_bound(const json_t *row, double *rate);
 void bench_put_gain(FILE *f, const json_t *row);
 
 #endif /* TDM_CTL_BENCH_PRIVATE_H */

@@ -255,8 +255,13 @@ void tdm_bench_conclude(json_t *all) {
 
 /* --- text ------------------------------------------------------------------------------ */
 
-const char *bench_at_least(const json_t *row) {
-    return json_is_true(json_object_get(row, "is_open")) ? "at least " : "";
+const char *bench_bound(const json_t *row, double *rate) {
+    double missed = bench_number(row, "missed_at", NULL, NULL);
+    *rate = bench_number(row, "rate", NULL, NULL);
+    if (json_is_true(json_object_get(row, "is_open"))) return "at least ";
+    if (*rate > 0.0 || !(missed > 0.0)) return "";
+    *rate = missed;
+    return "less than ";
 }
 
 /* put_over_word writes a gain, with between what it lies. */
@@ -290,9 +295,10 @@ void tdm_bench_say(FILE *f, const json_t *all) {
     const json_t *rows = json_object_get(all, "carries");
     for (size_t i = 0; i < json_array_size(rows); i++) {
         const json_t *row = json_array_get(rows, i);
+        double rate;
+        const char *bound = bench_bound(row, &rate);
         fprintf(f, "%s/%s carries %s%.3f requests/s", bench_text(row, "path"),
-                bench_text(row, "policy"), bench_at_least(row),
-                bench_number(row, "rate", NULL, NULL));
+                bench_text(row, "policy"), bound, rate);
         bench_put_gain(f, row);
         if (bench_number(row, "simulated", NULL, NULL) > 0.0)
             fprintf(f, "; %.0f of its cells are simulated, %.0f measured",

@@ -138,6 +138,7 @@ static void the_page_escapes_and_stands_alone(void **state) {
     assert_null(strstr(page, "http"));
     assert_null(strstr(page, "nan"));
     assert_non_null(strstr(page, "fused/quantile carries 2.000 requests/s, 2.000 x serial"));
+    assert_non_null(strstr(page, "fused/static:512 carries less than 1.000 requests/s\n"));
     free(page);
     json_decref(all);
 }
@@ -189,6 +190,7 @@ static void the_page_says_what_it_knows_and_what_not(void **state) {
     assert_non_null(strstr(page, "<dt>commit</dt><dd>not told</dd>"));
     assert_non_null(strstr(page, "requests/s</text>"));
     assert_non_null(strstr(page, "target 1<"));
+    assert_non_null(strstr(page, "fused/static:512</td><td>less than <b>1.000</b></td>"));
     /* fused carries 2 and misses 3, serial 1 and 2 */
     assert_non_null(strstr(page, "<b>2.000</b> (1.000 to 3.000)</td><td>1.111</td>"));
     /* of 100 hybrids ten did not fuse, and nobody told goodput, board or CTAs */
