@@ -203,7 +203,7 @@ static void quic_config(tdm_house_t *h, tdm_quic_config_t *q, uint64_t seed) {
 
 static tdm_status_t net_config(tdm_house_t *h, tdm_net_tile_config_t *n, tdm_error_t *err) {
     const tdm_config_t *c = h->config;
-    uint64_t seed[2] = {1, 2};
+    uint64_t seed[3] = {1, 2, 3};
     (void)!getrandom(seed, sizeof seed, 0);
     *n = (tdm_net_tile_config_t){
         .door = 0,
@@ -216,7 +216,8 @@ static tdm_status_t net_config(tdm_house_t *h, tdm_net_tile_config_t *n, tdm_err
         .port = h->port,
         .exception = h->exception,
         .h3 = {.stream_max =
-                   (uint32_t)TDM_MIN(c->quic_connections * c->quic_streams, 2 * c->door_exchanges)},
+                   (uint32_t)TDM_MIN(c->quic_connections * c->quic_streams, 2 * c->door_exchanges),
+               .seed = seed[2]},
         .egress = &h->wires.egress[0],
         .block = h->wires.block[TDM_BLOCK_NET],
     };

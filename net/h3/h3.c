@@ -53,6 +53,8 @@ tdm_status_t tdm_h3_create(void *mem, const tdm_h3_config_t *cfg, tdm_h3_t **out
     if (h->cfg.discard_max == 0) h->cfg.discard_max = 1u << 20;
     if (h->cfg.header_max == 0) h->cfg.header_max = 16u << 10;
     if (h->cfg.request_timeout_ns == 0) h->cfg.request_timeout_ns = 30 * TDM_NS_PER_S;
+    if (h->cfg.unfinished_max == 0)
+        h->cfg.unfinished_max = cfg->exchange_max - cfg->exchange_max / 8u;
     h->late_head = NONE_IDX;
     h->late_tail = NONE_IDX;
     h->drain_ns = TDM_TIME_NEVER;
@@ -90,6 +92,7 @@ static void late_add(stream_t *st) {
     tdm_h3_t *h = st->session->h;
     uint32_t idx = idx_of(st);
     st->is_late_listed = 1;
+    h->source_cnt[st->source]++;
     st->late_next = NONE_IDX;
     st->late_prev = h->late_tail;
     if (h->late_tail == NONE_IDX) {
@@ -104,6 +107,7 @@ void late_remove(stream_t *st) {
     tdm_h3_t *h = st->session->h;
     if (!st->is_late_listed) return;
     st->is_late_listed = 0;
+    h->source_cnt[st->source]--;
     if (st->late_prev == NONE_IDX) {
         h->late_head = st->late_next;
     } else {
@@ -118,12 +122,18 @@ void late_remove(stream_t *st) {
 
 stream_t *stream_open(session_t *s, int64_t id) {
     tdm_h3_t *h = s->h;
-    if (h->free_cnt == 0) return NULL;
+    uint32_t source = source_of(h, tdm_quic_conn_remote(s->c));
+    if (h->free_cnt == 0 && !crowd_yields(h, source, h->source_cnt[source], 0)) return NULL;
+    draft_t *draft = tdm_quic_conn_alloc(s->c, sizeof *draft);
+    if (draft == NULL) return NULL;
+    memset(draft, 0, sizeof *draft);
     uint32_t idx = h->free_idx[--h->free_cnt];
     stream_t *st = &h->stream[idx];
     *st = (stream_t){
         .session = s,
+        .draft = draft,
         .id = id,
+        .source = source,
         .begin_ns = h->now_ns,
         .first_byte_ns = h->now_ns,
         .method = TDM_METHOD_OTHER,
@@ -136,13 +146,51 @@ stream_t *stream_open(session_t *s, int64_t id) {
     s->stream_cnt++;
     tdm_quic_conn_keep(s->c, 1);
     late_add(st);
-    st->x = h->cfg.tile.exchange_open(h->cfg.tile.ctx, tdm_quic_conn_remote(s->c));
-    if (st->x != NULL) {
-        TDM_CHECK(st->x->handle.slot < h->cfg.exchange_max);
-        st->generation = st->x->handle.generation;
-        h->by_slot[st->x->handle.slot] = idx;
-    }
     return st;
+}
+
+void draft_free(stream_t *st) {
+    tdm_quic_conn_free(st->session->c, st->draft);
+    st->draft = NULL;
+}
+
+static void fill(tdm_exchange_t *x, const draft_t *d) {
+    memcpy(x->path, d->path, sizeof x->path);
+    memcpy(x->query, d->query, sizeof x->query);
+    memcpy(x->authorization, d->authorization, sizeof x->authorization);
+    memcpy(x->content_type, d->content_type, sizeof x->content_type);
+    memcpy(x->content_coding, d->content_coding, sizeof x->content_coding);
+    memcpy(x->request_id, d->request_id, sizeof x->request_id);
+    x->is_truncated = d->is_truncated;
+}
+
+static tdm_exchange_t *exchange_find(stream_t *st, int is_whole) {
+    tdm_h3_t *h = st->session->h;
+    if (!is_whole && h->counters.unfinished_cnt >= h->cfg.unfinished_max) return NULL;
+    return h->cfg.tile.exchange_open(h->cfg.tile.ctx, tdm_quic_conn_remote(st->session->c));
+}
+
+void exchange_take(stream_t *st, int is_whole) {
+    tdm_h3_t *h = st->session->h;
+    tdm_exchange_t *x = exchange_find(st, is_whole);
+    if (x == NULL && crowd_yields(h, st->source, h->source_cnt[st->source] - 1u, 1))
+        x = exchange_find(st, is_whole);
+    if (x != NULL) {
+        TDM_CHECK(x->handle.slot < h->cfg.exchange_max);
+        st->x = x;
+        st->generation = x->handle.generation;
+        st->is_unfinished = !is_whole;
+        h->counters.unfinished_cnt += st->is_unfinished;
+        h->by_slot[x->handle.slot] = idx_of(st);
+        x->method = st->method;
+        fill(x, st->draft);
+    }
+    draft_free(st);
+}
+
+void finished(stream_t *st) {
+    st->session->h->counters.unfinished_cnt -= st->is_unfinished;
+    st->is_unfinished = 0;
 }
 
 void exchange_give_back(stream_t *st) {
@@ -150,6 +198,7 @@ void exchange_give_back(stream_t *st) {
     if (st->x == NULL) return;
     tdm_exchange_t *x = st->x;
     st->x = NULL;
+    finished(st);
     h->by_slot[x->handle.slot] = NONE_IDX;
     h->cfg.tile.exchange_closed(h->cfg.tile.ctx, x, h->now_ns);
 }
@@ -159,6 +208,7 @@ void stream_free(stream_t *st) {
     tdm_h3_t *h = s->h;
     client_left(st);
     exchange_give_back(st);
+    draft_free(st);
     if (st->prev == NONE_IDX) {
         s->first = st->next;
     } else {

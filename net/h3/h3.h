@@ -7,7 +7,8 @@
    no ring: the net tile does the rings and is called for each step.
 
      client                h3                        tile
-     HEADERS  ---------->  exchange_open()     --->  a free slot, or NULL
+     HEADERS  ---------->  a draft of its fields
+     whole    ---------->  exchange_open()     --->  a free slot, or NULL
                            fill method, path ...
      DATA     ---------->  copy to body
      FIN      ---------->  exchange_ready(x)   --->  exchange ring to api
@@ -30,6 +31,13 @@
    content-length; H3_REQUEST_INCOMPLETE: no request in it) or closes the connection with the code
    of RFC 9114.
 
+   Crowds.  A header section that does not end holds no exchange, and
+   requests whose body does not end hold at most unfinished_max of them, so
+   that one that is whole finds a place.  Where places are short, the source
+   (IPv4 /32, IPv6 /64) with most requests that are not whole gives up its
+   oldest for one with fewer, or for anybody after a second: that one is
+   reset with H3_REQUEST_REJECTED, which says that it may be sent again.
+
    Ownership: exchanges, their body memory and pipes are the tile's; h3
    uses them from exchange_open to exchange_closed.  The caller gives h3's
    memory; nghttp3 allocates within each connection's quota of the QUIC
@@ -50,7 +58,7 @@ typedef struct tdm_h3 tdm_h3_t;
 typedef struct tdm_h3_tile {
     void *ctx;
 
-    /* A free exchange: handle, door, door_kind, is_trusted_peer (judged by
+    /* A free exchange, its header being whole: handle, door, door_kind, is_trusted_peer (judged by
        remote), body, reply (empty pipe) set and everything else zeroed.
        NULL: none is free; the client gets 503 exchange_limit. */
     tdm_exchange_t *(*exchange_open)(void *ctx, const tdm_endpoint_t *remote);
@@ -88,6 +96,8 @@ typedef struct tdm_h3_config {
     uint64_t discard_max;       /* bytes of an oversized body to read and drop; 0: 1 MiB */
     uint64_t header_max;        /* bytes of names and values of one request; 0: 16 KiB */
     int64_t request_timeout_ns; /* from HEADERS to the body's end; 0: 30 s */
+    uint32_t unfinished_max;    /* exchanges of requests that are not whole; 0: 7/8 of them */
+    uint64_t seed;              /* keeps strangers from choosing whose count they share */
     tdm_h3_tile_t tile;
 } tdm_h3_config_t;
 
@@ -96,9 +106,11 @@ typedef struct tdm_h3_counters {
     uint64_t replies;                 /* heads submitted */
     uint64_t protocol_errors;         /* streams or connections with bad HTTP/3 */
     uint64_t body_discarded_sz;       /* bytes read and dropped */
+    uint64_t rejected;                /* requests reset for want of a place, or to make one */
     uint64_t stale;                   /* reply words for an exchange already closed */
     uint64_t refused[TDM_REASON_CNT]; /* answered by h3 itself, by reason */
     uint32_t stream_cnt;              /* gauge */
+    uint32_t unfinished_cnt;          /* gauge: of exchanges whose request is not whole */
     uint32_t connection_cnt;          /* gauge */
 } tdm_h3_counters_t;
 

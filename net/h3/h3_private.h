@@ -7,6 +7,7 @@
      h3.c       life, the map from exchange to stream, deadlines, drain
      session.c  one connection: net/quic's calls, told to nghttp3
      request.c  one request: nghttp3's calls, told to the tile
+     crowd.c    who gets a place where there is none
      reply.c    one reply: head, body from the pipe, acknowledgement
      refusal.c  the answers h3 words itself */
 
@@ -17,10 +18,26 @@
 #define NONE_IDX         UINT32_MAX
 #define REFUSAL_BODY_MAX 256u
 
+/* Sources share a count where their hashes meet: of fairness alone. */
+#define SOURCE_CNT 1024u
+
 typedef struct session session_t;
+
+/* draft keeps the fields of a header section until it is whole, in the
+   memory of its connection: before, there is no exchange for them. */
+typedef struct draft {
+    char path[sizeof((tdm_exchange_t *)0)->path];
+    char query[sizeof((tdm_exchange_t *)0)->query];
+    char authorization[sizeof((tdm_exchange_t *)0)->authorization];
+    char content_type[sizeof((tdm_exchange_t *)0)->content_type];
+    char content_coding[sizeof((tdm_exchange_t *)0)->content_coding];
+    char request_id[sizeof((tdm_exchange_t *)0)->request_id];
+    uint16_t is_truncated;
+} draft_t;
 
 typedef struct stream {
     session_t *session;
+    draft_t *draft;    /* NULL: the header is whole, or nobody asks any more */
     tdm_exchange_t *x; /* NULL: none, or given back */
     int64_t id;
     int64_t begin_ns;
@@ -32,6 +49,7 @@ typedef struct stream {
     uint32_t own_sz;
     uint32_t cursor;     /* of the pipe */
     uint32_t generation; /* of x */
+    uint32_t source;     /* of the request, in [0, SOURCE_CNT) */
     uint16_t method;     /* tdm_method_t */
     uint16_t refuse;     /* found by the door, told with exchange_ready */
     uint32_t prev;       /* of the session's list */
@@ -39,9 +57,10 @@ typedef struct stream {
     uint32_t late_prev; /* of the list of requests not yet whole */
     uint32_t late_next;
     uint8_t is_late_listed;
-    uint8_t is_whole;     /* the request's last byte came */
-    uint8_t is_delivered; /* exchange_ready was called */
-    uint8_t is_taken;     /* and answered NONE */
+    uint8_t is_unfinished; /* has x, and the request is not whole */
+    uint8_t is_whole;      /* the request's last byte came */
+    uint8_t is_delivered;  /* exchange_ready was called */
+    uint8_t is_taken;      /* and answered NONE */
     uint8_t is_head_sent;
     uint8_t is_bodyless; /* HEAD, or a status without body */
     uint8_t is_end_seen; /* the api tile's END word came */
@@ -80,16 +99,35 @@ struct tdm_h3 {
     uint32_t late_head; /* oldest request not yet whole */
     uint32_t late_tail;
     uint32_t drain_cursor;
-    int64_t drain_ns; /* next visit; TDM_TIME_NEVER: not draining */
-    int64_t now_ns;   /* of the call that runs */
+    uint32_t crowd_cursor;
+    uint32_t source_cnt[SOURCE_CNT]; /* requests not yet whole */
+    int64_t drain_ns;                /* next visit; TDM_TIME_NEVER: not draining */
+    int64_t now_ns;                  /* of the call that runs */
     char refusal[TDM_REASON_CNT][REFUSAL_BODY_MAX];
 };
 
 /* h3.c */
+/* stream_open: a request begins; NULL: there is no place for it. */
 stream_t *stream_open(session_t *s, int64_t id);
 void stream_free(stream_t *st);
 void late_remove(stream_t *st);
+/* exchange_take gives a request with its whole header an exchange, where there
+   is one, and ends the draft; is_whole: nothing follows. */
+void exchange_take(stream_t *st, int is_whole);
 void exchange_give_back(stream_t *st);
+/* finished: the request needs nothing more from its client. */
+void finished(stream_t *st);
+void draft_free(stream_t *st);
+
+/* crowd.c */
+/* source_of counts an address among those that share its prefix. */
+uint32_t source_of(const tdm_h3_t *h, const tdm_endpoint_t *remote);
+/* crowd_yields ends a request that is not whole for one of source, which has
+   own_cnt others; of those with an exchange where has_exchange.  0: none
+   makes way. */
+int crowd_yields(tdm_h3_t *h, uint32_t source, uint32_t own_cnt, int has_exchange);
+/* reject ends a stream of which nothing was done. */
+void reject(session_t *s, int64_t id);
 
 /* session.c */
 void session_drain(session_t *s);

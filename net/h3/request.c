@@ -25,7 +25,9 @@ void deliver(stream_t *st) {
     tdm_h3_t *h = st->session->h;
     if (st->is_delivered || st->is_gone) return;
     st->is_delivered = 1;
-    tdm_reason_t reason = TDM_REFUSE_exchange_limit;
+    finished(st);
+    if (st->draft != NULL) draft_free(st);
+    tdm_reason_t reason = st->refuse != 0 ? st->refuse : TDM_REFUSE_exchange_limit;
     if (st->x != NULL) {
         st->x->refuse = st->refuse;
         st->x->first_byte_ns = st->first_byte_ns;
@@ -62,7 +64,7 @@ static void copy(stream_t *st, char *dst, uint64_t dst_sz, const uint8_t *src, u
     memcpy(dst, src, n);
     dst[n] = '\0';
     if (n == sz) return;
-    st->x->is_truncated = 1;
+    st->draft->is_truncated = 1;
     st->refuse = TDM_REFUSE_header_too_large;
 }
 
@@ -84,11 +86,11 @@ static void copy_more(stream_t *st, char *dst, uint64_t dst_sz, nghttp3_vec v) {
 }
 
 static void copy_path(stream_t *st, nghttp3_vec v) {
-    tdm_exchange_t *x = st->x;
+    draft_t *d = st->draft;
     const uint8_t *q = memchr(v.base, '?', v.len);
     uint64_t path_sz = q == NULL ? v.len : (uint64_t)(q - v.base);
-    copy(st, x->path, sizeof x->path, v.base, path_sz);
-    if (q != NULL) copy(st, x->query, sizeof x->query, q + 1, v.len - path_sz - 1u);
+    copy(st, d->path, sizeof d->path, v.base, path_sz);
+    if (q != NULL) copy(st, d->query, sizeof d->query, q + 1, v.len - path_sz - 1u);
 }
 
 static uint64_t number_of(nghttp3_vec v) {
@@ -107,7 +109,7 @@ static int on_field(nghttp3_conn *nc, int64_t id, int32_t token, nghttp3_rcbuf *
     (void)flags;
     session_t *s = user;
     stream_t *st = stream_user;
-    if (st == NULL) return 0;
+    if (st == NULL || st->draft == NULL) return 0;
     nghttp3_vec name = nghttp3_rcbuf_get_buf(name_buf);
     nghttp3_vec value = nghttp3_rcbuf_get_buf(value_buf);
     st->header_sz += name.len + value.len + FIELD_OVERHEAD;
@@ -117,22 +119,21 @@ static int on_field(nghttp3_conn *nc, int64_t id, int32_t token, nghttp3_rcbuf *
     }
     if (token == NGHTTP3_QPACK_TOKEN__METHOD) st->method = method_of(value);
     if (token == NGHTTP3_QPACK_TOKEN_CONTENT_LENGTH) st->content_sz = number_of(value);
-    tdm_exchange_t *x = st->x;
-    if (x == NULL) return 0;
+    draft_t *d = st->draft;
     switch (token) {
     case NGHTTP3_QPACK_TOKEN__PATH: copy_path(st, value); break;
     case NGHTTP3_QPACK_TOKEN_AUTHORIZATION:
-        copy_once(st, x->authorization, sizeof x->authorization, value);
+        copy_once(st, d->authorization, sizeof d->authorization, value);
         break;
     case NGHTTP3_QPACK_TOKEN_CONTENT_TYPE:
-        copy_once(st, x->content_type, sizeof x->content_type, value);
+        copy_once(st, d->content_type, sizeof d->content_type, value);
         break;
     case NGHTTP3_QPACK_TOKEN_CONTENT_ENCODING:
-        copy_more(st, x->content_coding, sizeof x->content_coding, value);
+        copy_more(st, d->content_coding, sizeof d->content_coding, value);
         break;
     default:
         if (is_text(name, "x-request-id")) {
-            copy_once(st, x->request_id, sizeof x->request_id, value);
+            copy_once(st, d->request_id, sizeof d->request_id, value);
         }
     }
     return 0;
@@ -160,8 +161,7 @@ static int on_begin(nghttp3_conn *nc, int64_t id, void *user, void *stream_user)
     session_t *s = user;
     stream_t *st = stream_open(s, id);
     if (st == NULL) {
-        (void)nghttp3_conn_shutdown_stream_read(nc, id);
-        tdm_quic_conn_reset(s->c, id, NGHTTP3_H3_REQUEST_REJECTED);
+        reject(s, id);
         return 0;
     }
     return nghttp3_conn_set_stream_user_data(nc, id, st) == 0 ? 0 : NGHTTP3_ERR_CALLBACK_FAILURE;
@@ -169,17 +169,16 @@ static int on_begin(nghttp3_conn *nc, int64_t id, void *user, void *stream_user)
 
 static int on_headers_done(nghttp3_conn *nc, int64_t id, int is_fin, void *user,
                            void *stream_user) {
-    (void)is_fin;
     session_t *s = user;
     stream_t *st = stream_user;
-    if (st == NULL) return 0;
+    if (st == NULL || st->draft == NULL) return 0;
     s->h->counters.requests++;
     /* Streams of one connection take turns instead of queueing behind each
        other, whatever the client asked: each carries tokens somebody
        waits for. */
     const nghttp3_pri pri = {.urgency = NGHTTP3_DEFAULT_URGENCY, .inc = 1};
     if (nghttp3_conn_set_stream_priority(nc, id, &pri) != 0) return NGHTTP3_ERR_CALLBACK_FAILURE;
-    if (st->x != NULL) st->x->method = st->method;
+    exchange_take(st, is_fin);
     if (st->refuse == 0 && st->content_sz > s->h->cfg.body_max) {
         st->refuse = TDM_REFUSE_body_too_large;
     }

@@ -100,7 +100,8 @@ static void publish_http(tdm_net_tile_t *t) {
     uint32_t first = tdm_reason_first(TDM_GROUP_REFUSE), cnt = TDM_LABEL_REASONS_REFUSE;
     for (uint32_t r = first; r < first + cnt; r++) {
         responses[tdm_label_code((uint32_t)tdm_reason_http((tdm_reason_t)r))] += h->refused[r];
-        tdm_count_to(b, TDM_METRIC_refusals_total, tdm_label_reason(r), h->refused[r]);
+        uint64_t rejected = r == TDM_REFUSE_exchange_limit ? h->rejected : 0;
+        tdm_count_to(b, TDM_METRIC_refusals_total, tdm_label_reason(r), h->refused[r] + rejected);
     }
     for (uint32_t i = 0; i < TDM_LABEL_CNT_CODE; i++)
         tdm_count_to(b, TDM_METRIC_http_responses_total,
@@ -108,6 +109,8 @@ static void publish_http(tdm_net_tile_t *t) {
                      responses[i]);
     tdm_gauge_set(b, TDM_METRIC_exchanges_open, TDM_LABEL_DOOR_h3, tdm_slots_used_cnt(&t->slots));
     tdm_gauge_set(b, TDM_METRIC_exchange_slots, TDM_LABEL_DOOR_h3, t->c.exchange_max);
+    tdm_gauge_set(b, TDM_METRIC_exchanges_unfinished, 0, h->unfinished_cnt);
+    tdm_count_to(b, TDM_METRIC_http_requests_rejected_total, 0, h->rejected);
     tdm_count_to(b, TDM_METRIC_exchanges_total, TDM_LABEL_DOOR_h3, t->n.exchanges);
     tdm_count_to(b, TDM_METRIC_disconnects_total, TDM_LABEL_DOOR_h3, t->n.disconnects);
 }

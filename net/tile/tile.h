@@ -17,8 +17,8 @@
    lock; it makes no system call but the port driver's own.
 
    Exchanges.  The tile owns a table of slots, each with a request body
-   and a reply pipe of fixed size.  A slot is taken when HEADERS arrive
-   and is free again when both sides are done: h3 with the stream, the api
+   and a reply pipe of fixed size.  A slot is taken when a header is
+   whole and is free again when both sides are done: h3 with the stream, the api
    tile with its END word.  A client that leaves costs one hangup to the
    api tile, within the same turn.
 

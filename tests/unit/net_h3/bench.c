@@ -8,8 +8,7 @@ void tdm_quic_conn_set_user(tdm_quic_conn_t *c, void *user) {
     c->user = user;
 }
 uint32_t tdm_quic_conn_idx(const tdm_quic_conn_t *c) {
-    (void)c;
-    return 0;
+    return c->idx;
 }
 const tdm_endpoint_t *tdm_quic_conn_remote(const tdm_quic_conn_t *c) {
     return &c->remote;
@@ -32,7 +31,7 @@ int64_t tdm_quic_conn_open_uni(tdm_quic_conn_t *c) {
     return c->next_uni - 1; /* 3, 7, 11: a server's */
 }
 void tdm_quic_conn_reset(tdm_quic_conn_t *c, int64_t stream_id, uint64_t error) {
-    (void)stream_id;
+    c->reset_id = stream_id;
     c->reset_error = error;
 }
 void tdm_quic_conn_stop_read(tdm_quic_conn_t *c, int64_t stream_id, uint64_t error) {
@@ -137,7 +136,8 @@ static void on_sent(void *ctx, tdm_exchange_t *x, uint32_t token_cnt, int64_t ma
 void bench_open(bench_t *b) {
     tdm_error_t err = {0};
     memset(b, 0, sizeof *b);
-    tdm_h3_config_t cfg = {.connection_max = 1,
+    b->now_ns = 1;
+    tdm_h3_config_t cfg = {.connection_max = BENCH_CONN_CNT,
                            .stream_max = 16,
                            .exchange_max = BENCH_SLOT_CNT,
                            .body_max = BENCH_BODY_MAX,
@@ -173,7 +173,23 @@ void bench_close(bench_t *b) {
 }
 
 int bench_feed(bench_t *b, int64_t id, const void *bytes, uint64_t sz, int is_fin) {
-    return b->app.stream_data(b->app.ctx, &b->conn, id, bytes, sz, is_fin, 1);
+    return bench_feed_of(b, &b->conn, id, bytes, sz, is_fin);
+}
+
+void bench_join(bench_t *b, uint32_t i, uint8_t addr) {
+    b->guest[i] = (tdm_quic_conn_t){.idx = i + 1u, .alloc_left = 100000};
+    b->guest[i].remote = (tdm_endpoint_t){.version = 4, .addr = {10, 0, 0, addr}};
+    assert_int_equal(b->app.conn_open(b->app.ctx, &b->guest[i], b->now_ns), 0);
+}
+
+void bench_leave(bench_t *b, uint32_t i) {
+    b->app.conn_close(b->app.ctx, &b->guest[i], b->now_ns);
+    assert_int_equal(b->guest[i].block_cnt, 0);
+}
+
+int bench_feed_of(bench_t *b, tdm_quic_conn_t *c, int64_t id, const void *bytes, uint64_t sz,
+                  int is_fin) {
+    return b->app.stream_data(b->app.ctx, c, id, bytes, sz, is_fin, b->now_ns);
 }
 
 void bench_answer(bench_t *b) {

@@ -4,7 +4,8 @@
 
 /* bench stands around one net/h3 with a pretended QUIC below it and a tile
    of eight slots above: streams are fed as bytes, and memory comes from
-   malloc, where the sanitizer watches each block.  A program that uses it
+   malloc, where the sanitizer watches each block.  One connection is there
+   from bench_begin on; others may join it from other addresses.  A program that uses it
    links net/h3 and not net/quic's own functions. */
 
 #include "appliance/ring/pipe.h"
@@ -20,8 +21,10 @@
 
 struct tdm_quic_conn {
     void *user;
+    uint32_t idx;
     uint64_t error; /* of tdm_quic_conn_fail */
     uint64_t reset_error;
+    int64_t reset_id; /* the stream of it */
     uint64_t consumed_sz;
     int64_t next_uni;
     uint64_t closed_cnt; /* streams of requests that are over, as the test counts them */
@@ -34,12 +37,15 @@ struct tdm_quic_conn {
 #define BENCH_SLOT_CNT   8u
 #define BENCH_BODY_MAX   64u
 #define BENCH_STREAM_MAX 3u /* a peer's open requests */
+#define BENCH_CONN_CNT   4u
 
 typedef struct bench {
     tdm_h3_t *h3;
     void *h3_mem;
     tdm_quic_app_t app;
     tdm_quic_conn_t conn;
+    tdm_quic_conn_t guest[BENCH_CONN_CNT - 1u];
+    int64_t now_ns;
     tdm_exchange_t x[BENCH_SLOT_CNT];
     tdm_pipe_t pipe[BENCH_SLOT_CNT];
     int is_used[BENCH_SLOT_CNT];
@@ -61,6 +67,13 @@ void bench_end(bench_t *b);
 
 /* bench_feed gives a stream its next bytes; not 0: the connection ended. */
 int bench_feed(bench_t *b, int64_t id, const void *bytes, uint64_t sz, int is_fin);
+
+/* bench_join opens guest i from address 10.0.0.addr; bench_leave closes it;
+   bench_feed_of is bench_feed for any connection. */
+void bench_join(bench_t *b, uint32_t i, uint8_t addr);
+void bench_leave(bench_t *b, uint32_t i);
+int bench_feed_of(bench_t *b, tdm_quic_conn_t *c, int64_t id, const void *bytes, uint64_t sz,
+                  int is_fin);
 
 /* bench_answer replies "ok" to whatever is ready; bench_take takes all
    bytes to be sent and acknowledges them. */
