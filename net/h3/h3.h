@@ -27,7 +27,7 @@
    bad_request (a field that may come once came twice) or request_timeout, and the api tile words
    the answer like any other.  A body over the bound is read and thrown away up to discard_max
    bytes, so that the client hears the answer; then the stream is stopped.  Malformed HTTP/3 resets
-   the stream (H3_MESSAGE_ERROR: a field, or a body of another length than
+   the stream (H3_MESSAGE_ERROR: a field, :authority unlike host, or a body of another length than
    content-length; H3_REQUEST_INCOMPLETE: no request in it) or closes the connection with the code
    of RFC 9114.
 

@@ -26,6 +26,7 @@ typedef struct session session_t;
 /* draft keeps the fields of a header section until it is whole, in the
    memory of its connection: before, there is no exchange for them. */
 typedef struct draft {
+    char host[264]; /* of :authority or host: a name and a port */
     char path[sizeof((tdm_exchange_t *)0)->path];
     char query[sizeof((tdm_exchange_t *)0)->query];
     char authorization[sizeof((tdm_exchange_t *)0)->authorization];
@@ -33,6 +34,7 @@ typedef struct draft {
     char content_coding[sizeof((tdm_exchange_t *)0)->content_coding];
     char request_id[sizeof((tdm_exchange_t *)0)->request_id];
     uint16_t is_truncated;
+    uint16_t is_malformed;
 } draft_t;
 
 typedef struct stream {
@@ -131,6 +133,8 @@ void reject(session_t *s, int64_t id);
 
 /* session.c */
 void session_drain(session_t *s);
+/* session_cut ends a request that is malformed. */
+void session_cut(session_t *s, int64_t id, uint64_t error);
 extern const tdm_quic_app_t session_calls;
 
 /* request.c */

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "net/h3/h3_private.h"
 
+#include <strings.h>
+
 /* What nghttp3 charges per field beyond its bytes (RFC 9114, 4.2.2). */
 #define FIELD_OVERHEAD 32u
 
@@ -93,6 +95,19 @@ static void copy_path(stream_t *st, nghttp3_vec v) {
     if (q != NULL) copy(st, d->query, sizeof d->query, q + 1, v.len - path_sz - 1u);
 }
 
+/* note_host keeps the host that is asked for.  :authority comes before any
+   host; both are there and the same, or one is (RFC 9114, 4.3.1). */
+static void note_host(stream_t *st, nghttp3_vec v) {
+    draft_t *d = st->draft;
+    if (v.len == 0) d->is_malformed = 1;
+    if (d->host[0] == '\0') {
+        copy(st, d->host, sizeof d->host, v.base, v.len);
+        return;
+    }
+    uint64_t sz = strlen(d->host);
+    if (sz != v.len || strncasecmp(d->host, (const char *)v.base, sz) != 0) d->is_malformed = 1;
+}
+
 static uint64_t number_of(nghttp3_vec v) {
     uint64_t n = 0;
     for (size_t i = 0; i < v.len; i++) {
@@ -121,6 +136,8 @@ static int on_field(nghttp3_conn *nc, int64_t id, int32_t token, nghttp3_rcbuf *
     if (token == NGHTTP3_QPACK_TOKEN_CONTENT_LENGTH) st->content_sz = number_of(value);
     draft_t *d = st->draft;
     switch (token) {
+    case NGHTTP3_QPACK_TOKEN__AUTHORITY:
+    case NGHTTP3_QPACK_TOKEN_HOST: note_host(st, value); break;
     case NGHTTP3_QPACK_TOKEN__PATH: copy_path(st, value); break;
     case NGHTTP3_QPACK_TOKEN_AUTHORIZATION:
         copy_once(st, d->authorization, sizeof d->authorization, value);
@@ -172,6 +189,10 @@ static int on_headers_done(nghttp3_conn *nc, int64_t id, int is_fin, void *user,
     session_t *s = user;
     stream_t *st = stream_user;
     if (st == NULL || st->draft == NULL) return 0;
+    if (st->draft->is_malformed) {
+        session_cut(s, id, NGHTTP3_H3_MESSAGE_ERROR);
+        return 0;
+    }
     s->h->counters.requests++;
     /* Streams of one connection take turns instead of queueing behind each
        other, whatever the client asked: each carries tokens somebody

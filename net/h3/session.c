@@ -88,18 +88,22 @@ static stream_t *find(session_t *s, int64_t id) {
     return NULL;
 }
 
-/* cut ends a request that is malformed.  nghttp3 0.8 returns that as if the
-   connection were at fault, but it has changed nothing but this stream by
-   then, which is not read any further.  rest_sz: bytes that nobody took,
-   whose room in the connection's window the others need. */
-static int cut(session_t *s, int64_t id, uint64_t rest_sz, uint64_t error) {
+void session_cut(session_t *s, int64_t id, uint64_t error) {
     stream_t *st = find(s, id);
     s->h->counters.protocol_errors++;
-    tdm_quic_conn_consumed(s->c, id, rest_sz);
     (void)nghttp3_conn_shutdown_stream_read(s->nc, id);
     nghttp3_conn_shutdown_stream_write(s->nc, id);
     if (st != NULL) client_left(st);
     tdm_quic_conn_reset(s->c, id, error);
+}
+
+/* cut is for a request that nghttp3 0.8 calls malformed as if the connection
+   were at fault: it has changed nothing but this stream by then, which is not
+   read any further.  rest_sz: bytes that nobody took, whose room in the
+   connection's window the others need. */
+static int cut(session_t *s, int64_t id, uint64_t rest_sz, uint64_t error) {
+    tdm_quic_conn_consumed(s->c, id, rest_sz);
+    session_cut(s, id, error);
     return 0;
 }
 

@@ -90,6 +90,67 @@ static void missing_path_is_a_message_error(void **state) {
     bench_close(&b);
 }
 
+/* --- the host that is asked ------------------------------------------------ */
+
+/* named writes a GET with these, NULL: without the field; gives its size. */
+static uint64_t named(uint8_t *buf, const char *authority, const char *host) {
+    uint64_t sz = 0;
+    const uint8_t head[] = {0x01, 0, 0, 0, 0xd1, 0xd7, 0xc1};
+    memcpy(buf, head, sizeof head);
+    sz = sizeof head;
+    if (authority != NULL) {
+        buf[sz++] = 0x50;
+        buf[sz++] = (uint8_t)strlen(authority);
+        memcpy(buf + sz, authority, strlen(authority));
+        sz += strlen(authority);
+    }
+    if (host != NULL) {
+        memcpy(buf + sz, "\x24host", 5);
+        sz += 5;
+        buf[sz++] = (uint8_t)strlen(host);
+        memcpy(buf + sz, host, strlen(host));
+        sz += strlen(host);
+    }
+    buf[1] = (uint8_t)(sz - 2u);
+    return sz;
+}
+
+/* RFC 9114, 4.3.1: neither is empty, and both say the same. */
+static void two_hosts_are_a_message_error(void **state) {
+    (void)state;
+    static const struct {
+        const char *authority, *host;
+        int is_good;
+    } c[] = {{"h", NULL, 1}, {NULL, "h", 1}, {"h", "h", 1},   {"Ab:1", "aB:1", 1}, {"h", "x", 0},
+             {"h", "hh", 0}, {"hh", "h", 0}, {"h", "h:1", 0}, {"h@x", "h", 0},     {"", NULL, 0},
+             {NULL, "", 0},  {"h", "", 0},   {"", "h", 0},    {NULL, NULL, 0}};
+    for (uint32_t i = 0; i < TDM_COUNT_OF(c); i++) {
+        static bench_t b;
+        uint8_t buf[64];
+        uint64_t sz = named(buf, c[i].authority, c[i].host);
+        bench_open(&b);
+        assert_int_equal(bench_begin(&b, 100000), 0);
+        assert_int_equal(bench_feed(&b, 2, control, sizeof control, 0), 0);
+        assert_int_equal(bench_feed(&b, 0, buf, sz, 1), 0);
+        assert_int_equal(b.conn.error, 0);
+        assert_int_equal(b.conn.reset_error, c[i].is_good ? 0 : H3_MESSAGE_ERROR);
+        assert_int_equal(b.ready_cnt, c[i].is_good);
+        assert_int_equal(tdm_h3_counters(b.h3)->protocol_errors, !c[i].is_good);
+        assert_int_equal(b.app.stream_close(b.app.ctx, &b.conn, 0, 0x100), 0);
+        assert_int_equal(b.open_cnt, b.closed_cnt);
+        /* With a body behind it, and beside one that is good. */
+        assert_int_equal(bench_feed(&b, 4, get, sizeof get, 1), 0);
+        assert_int_equal(bench_feed(&b, 8, buf, sz, 0), 0);
+        assert_int_equal(bench_feed(&b, 8, "\0\1x", 3, 1), 0);
+        assert_int_equal(b.conn.error, 0);
+        assert_int_equal(b.ready_cnt, 1 + 2 * c[i].is_good);
+        bench_answer(&b);
+        bench_take(&b);
+        bench_end(&b);
+        bench_close(&b);
+    }
+}
+
 /* --- priorities --------------------------------------------------------- */
 
 /* update feeds a PRIORITY_UPDATE of request stream id (RFC 9218, 7.2). */
@@ -292,6 +353,7 @@ int main(void) {
         cmocka_unit_test(plain_bytes_are_served),
         cmocka_unit_test(protocol_errors_have_their_codes),
         cmocka_unit_test(missing_path_is_a_message_error),
+        cmocka_unit_test(two_hosts_are_a_message_error),
         cmocka_unit_test(priorities_of_streams_that_may_be_are_taken),
         cmocka_unit_test(a_body_of_another_length_costs_its_stream),
         cmocka_unit_test(a_stream_without_a_request_is_incomplete),
