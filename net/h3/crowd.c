@@ -22,6 +22,7 @@ uint32_t source_of(const tdm_h3_t *h, const tdm_endpoint_t *remote) {
 
 void reject(session_t *s, int64_t id) {
     s->h->counters.rejected++;
+    s->h->short_ns = s->h->now_ns;
     (void)nghttp3_conn_shutdown_stream_read(s->nc, id);
     tdm_quic_conn_reset(s->c, id, NGHTTP3_H3_REQUEST_REJECTED);
 }

@@ -55,6 +55,8 @@ tdm_status_t tdm_h3_create(void *mem, const tdm_h3_config_t *cfg, tdm_h3_t **out
     if (h->cfg.request_timeout_ns == 0) h->cfg.request_timeout_ns = 30 * TDM_NS_PER_S;
     if (h->cfg.unfinished_max == 0)
         h->cfg.unfinished_max = cfg->exchange_max - cfg->exchange_max / 8u;
+    if (h->cfg.linger_ns == 0) h->cfg.linger_ns = 30 * TDM_NS_PER_S;
+    h->short_ns = INT64_MIN / 2;
     h->late_head = NONE_IDX;
     h->late_tail = NONE_IDX;
     h->drain_ns = TDM_TIME_NEVER;
@@ -131,11 +133,13 @@ stream_t *stream_open(session_t *s, int64_t id) {
     stream_t *st = &h->stream[idx];
     *st = (stream_t){
         .session = s,
+        .is_used = 1,
         .draft = draft,
         .id = id,
         .source = source,
         .begin_ns = h->now_ns,
         .first_byte_ns = h->now_ns,
+        .moved_ns = h->now_ns,
         .method = TDM_METHOD_OTHER,
         .cursor = tdm_pipe_begin(),
         .prev = NONE_IDX,
@@ -215,6 +219,7 @@ void stream_free(stream_t *st) {
         h->stream[st->prev].next = st->next;
     }
     if (st->next != NONE_IDX) h->stream[st->next].prev = st->prev;
+    st->is_used = 0;
     tdm_quic_conn_keep(s->c, --s->stream_cnt > 0);
     h->free_idx[h->free_cnt++] = idx_of(st);
 }
@@ -227,6 +232,7 @@ void tdm_h3_reply(tdm_h3_t *h, tdm_exchange_t *x, uint32_t flags, int64_t now_ns
         h->counters.stale++;
         return;
     }
+    if (st->owed_sz == 0) st->moved_ns = now_ns; /* now it is the client's turn */
     if (flags & TDM_EGRESS_END) st->is_end_seen = 1;
     if (st->is_gone) return;
     if ((flags & TDM_EGRESS_HEAD) && !st->is_head_sent) reply_head(st, &x->head);
@@ -236,6 +242,7 @@ void tdm_h3_reply(tdm_h3_t *h, tdm_exchange_t *x, uint32_t flags, int64_t now_ns
         return;
     }
     if (flags & (TDM_EGRESS_RECORD | TDM_EGRESS_END)) reply_more(st);
+    give_back_taken(st);
 }
 
 /* --- deadlines and drain ---------------------------------------------- */
@@ -263,6 +270,7 @@ uint32_t tdm_h3_poll(tdm_h3_t *h, int64_t now_ns) {
         end_late(&h->stream[h->late_head]);
         done++;
     }
+    if (now_ns >= linger_next_ns(h)) done += linger_look(h);
     if (now_ns >= h->drain_ns) {
         done += tdm_quic_conn_walk(h->q, &h->drain_cursor, DRAIN_PER_POLL, drain_visit, h);
         h->drain_ns = now_ns + TDM_NS_PER_MS;
@@ -275,7 +283,7 @@ int64_t tdm_h3_next_ns(const tdm_h3_t *h) {
     if (h->late_head != NONE_IDX) {
         late_ns = h->stream[h->late_head].begin_ns + h->cfg.request_timeout_ns;
     }
-    return TDM_MIN(late_ns, h->drain_ns);
+    return TDM_MIN(TDM_MIN(late_ns, h->drain_ns), linger_next_ns(h));
 }
 
 void tdm_h3_drain(tdm_h3_t *h) {

@@ -38,6 +38,13 @@
    oldest for one with fewer, or for anybody after a second: that one is
    reset with H3_REQUEST_REJECTED, which says that it may be sent again.
 
+   Lingerers.  An exchange is given back once its answer is acknowledged.
+   Whose client takes nothing of an answer that waits for it, or does not end
+   its own half of a stream that is over, for linger_ns is reset, and where
+   that is not acknowledged for as long its connection ends
+   (H3_EXCESSIVE_LOAD).  While places are short two seconds have to
+   do.
+
    Ownership: exchanges, their body memory and pipes are the tile's; h3
    uses them from exchange_open to exchange_closed.  The caller gives h3's
    memory; nghttp3 allocates within each connection's quota of the QUIC
@@ -96,6 +103,7 @@ typedef struct tdm_h3_config {
     uint64_t discard_max;       /* bytes of an oversized body to read and drop; 0: 1 MiB */
     uint64_t header_max;        /* bytes of names and values of one request; 0: 16 KiB */
     int64_t request_timeout_ns; /* from HEADERS to the body's end; 0: 30 s */
+    int64_t linger_ns;          /* a client may rest for so long; 0: 30 s */
     uint32_t unfinished_max;    /* exchanges of requests that are not whole; 0: 7/8 of them */
     uint64_t seed;              /* keeps strangers from choosing whose count they share */
     tdm_h3_tile_t tile;
@@ -107,6 +115,7 @@ typedef struct tdm_h3_counters {
     uint64_t protocol_errors;         /* streams or connections with bad HTTP/3 */
     uint64_t body_discarded_sz;       /* bytes read and dropped */
     uint64_t rejected;                /* requests reset for want of a place, or to make one */
+    uint64_t lingered;                /* streams reset, and connections ended, for that */
     uint64_t stale;                   /* reply words for an exchange already closed */
     uint64_t refused[TDM_REASON_CNT]; /* answered by h3 itself, by reason */
     uint32_t stream_cnt;              /* gauge */
@@ -135,7 +144,8 @@ void tdm_h3_attach(tdm_h3_t *h, tdm_quic_t *q);
    stale and ignored. */
 void tdm_h3_reply(tdm_h3_t *h, tdm_exchange_t *x, uint32_t flags, int64_t now_ns);
 
-/* tdm_h3_poll ends requests that took too long and, while draining, tells
+/* tdm_h3_poll ends requests that took too long, and streams that linger,
+   and, while draining, tells
    a few connections to go away; after tdm_quic_poll in a turn.  It answers
    how much it did. */
 uint32_t tdm_h3_poll(tdm_h3_t *h, int64_t now_ns);

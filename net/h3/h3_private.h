@@ -8,6 +8,7 @@
      session.c  one connection: net/quic's calls, told to nghttp3
      request.c  one request: nghttp3's calls, told to the tile
      crowd.c    who gets a place where there is none
+     linger.c   clients that take no answer
      reply.c    one reply: head, body from the pipe, acknowledgement
      refusal.c  the answers h3 words itself */
 
@@ -47,6 +48,8 @@ typedef struct stream {
     uint64_t header_sz;
     uint64_t content_sz; /* of content-length; 0: none */
     uint64_t discard_sz;
+    uint64_t owed_sz;     /* bytes of the pipe that the client has not acknowledged */
+    int64_t moved_ns;     /* when the client last did its part */
     const char *own_body; /* an answer of h3's, instead of the pipe */
     uint32_t own_sz;
     uint32_t cursor;     /* of the pipe */
@@ -58,6 +61,7 @@ typedef struct stream {
     uint32_t next;
     uint32_t late_prev; /* of the list of requests not yet whole */
     uint32_t late_next;
+    uint8_t is_used;
     uint8_t is_late_listed;
     uint8_t is_unfinished; /* has x, and the request is not whole */
     uint8_t is_whole;      /* the request's last byte came */
@@ -69,6 +73,7 @@ typedef struct stream {
     uint8_t is_end_sent; /* the end was handed to nghttp3 */
     uint8_t is_gone;     /* the client left, or the stream was cut */
     uint8_t is_read_stopped;
+    uint8_t has_lingered; /* and was reset for it */
 } stream_t;
 
 typedef enum goaway {
@@ -102,6 +107,9 @@ struct tdm_h3 {
     uint32_t late_tail;
     uint32_t drain_cursor;
     uint32_t crowd_cursor;
+    uint32_t linger_cursor;
+    int64_t linger_ns;               /* next look at those that linger */
+    int64_t short_ns;                /* when a request last found no place */
     uint32_t source_cnt[SOURCE_CNT]; /* requests not yet whole */
     int64_t drain_ns;                /* next visit; TDM_TIME_NEVER: not draining */
     int64_t now_ns;                  /* of the call that runs */
@@ -128,6 +136,14 @@ uint32_t source_of(const tdm_h3_t *h, const tdm_endpoint_t *remote);
    own_cnt others; of those with an exchange where has_exchange.  0: none
    makes way. */
 int crowd_yields(tdm_h3_t *h, uint32_t source, uint32_t own_cnt, int has_exchange);
+/* linger.c */
+/* linger_look ends what lingers and says how much that was; linger_next_ns:
+   when it is due. */
+uint32_t linger_look(tdm_h3_t *h);
+int64_t linger_next_ns(const tdm_h3_t *h);
+/* give_back_taken: the client has all of the answer. */
+void give_back_taken(stream_t *st);
+
 /* reject ends a stream of which nothing was done. */
 void reject(session_t *s, int64_t id);
 

@@ -131,6 +131,7 @@ static nghttp3_ssize on_read(nghttp3_conn *nc, int64_t id, nghttp3_vec *vec, siz
     tdm_pipe_record_t rec;
     while (cnt < vec_max && tdm_pipe_peek(st->x->reply, &st->cursor, &rec)) {
         vec[cnt++] = (nghttp3_vec){(uint8_t *)(uintptr_t)rec.bytes, rec.sz};
+        st->owed_sz += rec.sz;
         h->cfg.tile.record_sent(h->cfg.tile.ctx, st->x, rec.token_cnt, rec.made_ns, h->now_ns);
     }
     if (cnt < vec_max && is_end_seen) {
@@ -142,7 +143,11 @@ static nghttp3_ssize on_read(nghttp3_conn *nc, int64_t id, nghttp3_vec *vec, siz
 }
 
 int reply_acked(stream_t *st, uint64_t sz) {
-    if (st->own_body == NULL && st->x != NULL) tdm_pipe_release(st->x->reply, sz);
+    st->moved_ns = st->session->h->now_ns;
+    if (st->own_body != NULL || st->x == NULL) return 0;
+    tdm_pipe_release(st->x->reply, sz);
+    st->owed_sz -= TDM_MIN(sz, st->owed_sz);
+    give_back_taken(st);
     return 0;
 }
 
@@ -181,6 +186,7 @@ void reply_more(stream_t *st) {
 void reply_cut(stream_t *st, uint64_t error) {
     session_t *s = st->session;
     st->is_gone = 1;
+    st->moved_ns = s->h->now_ns;
     late_remove(st);
     (void)nghttp3_conn_shutdown_stream_read(s->nc, st->id);
     nghttp3_conn_shutdown_stream_write(s->nc, st->id);

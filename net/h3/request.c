@@ -10,6 +10,7 @@ void client_left(stream_t *st) {
     tdm_h3_t *h = st->session->h;
     if (st->is_gone) return;
     st->is_gone = 1;
+    st->moved_ns = h->now_ns;
     late_remove(st);
     if (st->is_taken && !st->is_end_seen && st->x != NULL) {
         h->cfg.tile.exchange_gone(h->cfg.tile.ctx, st->x, h->now_ns);
@@ -27,6 +28,7 @@ void deliver(stream_t *st) {
     tdm_h3_t *h = st->session->h;
     if (st->is_delivered || st->is_gone) return;
     st->is_delivered = 1;
+    st->moved_ns = h->now_ns;
     finished(st);
     if (st->draft != NULL) draft_free(st);
     tdm_reason_t reason = st->refuse != 0 ? st->refuse : TDM_REFUSE_exchange_limit;
@@ -42,6 +44,7 @@ void deliver(stream_t *st) {
         }
         reason = h->cfg.tile.exchange_ready(h->cfg.tile.ctx, st->x, h->now_ns);
     }
+    if (reason == TDM_REFUSE_exchange_limit) h->short_ns = h->now_ns;
     st->is_taken = reason == TDM_REASON_NONE;
     if (!st->is_taken) refusal_answer(st, reason);
 }
@@ -220,6 +223,7 @@ static int on_body(nghttp3_conn *nc, int64_t id, const uint8_t *bytes, size_t sz
     session_t *s = user;
     stream_t *st = stream_user;
     s->body_sz += sz;
+    if (st != NULL) st->moved_ns = s->h->now_ns;
     tdm_quic_conn_consumed(s->c, id, sz);
     if (st == NULL || st->is_gone) return 0;
     if (st->is_delivered) {

@@ -110,6 +110,7 @@ static void publish_http(tdm_net_tile_t *t) {
     tdm_gauge_set(b, TDM_METRIC_exchanges_open, TDM_LABEL_DOOR_h3, tdm_slots_used_cnt(&t->slots));
     tdm_gauge_set(b, TDM_METRIC_exchange_slots, TDM_LABEL_DOOR_h3, t->c.exchange_max);
     tdm_gauge_set(b, TDM_METRIC_exchanges_unfinished, 0, h->unfinished_cnt);
+    tdm_count_to(b, TDM_METRIC_http_lingerers_ended_total, 0, h->lingered);
     tdm_count_to(b, TDM_METRIC_http_requests_rejected_total, 0, h->rejected);
     tdm_count_to(b, TDM_METRIC_exchanges_total, TDM_LABEL_DOOR_h3, t->n.exchanges);
     tdm_count_to(b, TDM_METRIC_disconnects_total, TDM_LABEL_DOOR_h3, t->n.disconnects);

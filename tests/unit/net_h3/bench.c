@@ -198,7 +198,8 @@ void bench_answer(bench_t *b) {
         b->is_ready[i] = 0;
         b->x[i].head = (tdm_reply_head_t){.status = 200, .content_sz = 2};
         assert_int_equal(tdm_pipe_write(&b->pipe[i], "ok", 2, 0), 1);
-        tdm_h3_reply(b->h3, &b->x[i], TDM_EGRESS_HEAD | TDM_EGRESS_RECORD | TDM_EGRESS_END, 1);
+        tdm_h3_reply(b->h3, &b->x[i], TDM_EGRESS_HEAD | TDM_EGRESS_RECORD | TDM_EGRESS_END,
+                     b->now_ns);
     }
 }
 
