@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "appliance/ctl/ask.h"
 
-#include "appliance/base/atomic.h"
 #include "appliance/base/clock.h"
+#include "appliance/ctl/leave.h"
 #include "appliance/ctl/sse.h"
 #include "net/client/client.h"
 
 #include <jansson.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,32 +30,6 @@ typedef struct reply {
     uint64_t text_sz;
     tdm_sse_t sse;
 } reply_t;
-
-/* Signals that end the program end the connection first: the appliance
-   would go on with the answer for as long as silence is allowed. */
-static const int leaving[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE};
-static uint32_t left_by; /* atomic: the signal that came, 0 while none did */
-
-static void on_signal(int number) {
-    tdm_store_relaxed(&left_by, (uint32_t)number);
-}
-
-static void heed_signals(void) {
-    struct sigaction sa = {.sa_handler = on_signal}, was;
-    for (size_t i = 0; i < TDM_COUNT_OF(leaving); i++) {
-        if (sigaction(leaving[i], NULL, &was) != 0 || was.sa_handler == SIG_IGN) continue;
-        (void)sigaction(leaving[i], &sa, NULL);
-    }
-}
-
-/* leave ends the program by the signal that came; returns where none did. */
-static void leave(void) {
-    uint32_t number = tdm_load_relaxed(&left_by);
-    if (!number) return;
-    struct sigaction sa = {.sa_handler = SIG_DFL};
-    (void)sigaction((int)number, &sa, NULL);
-    (void)raise((int)number);
-}
 
 static void on_head(void *ctx, int64_t id, int status) {
     (void)id;
@@ -133,7 +106,7 @@ static void on_event(void *ctx, const char *line) {
 static tdm_status_t wait_end(tdm_client_t *c, int64_t until_ns, tdm_error_t *err) {
     while (tdm_client_open_cnt(c) > 0) {
         int64_t left_ns = until_ns - tdm_clock_now_ns();
-        if (tdm_load_relaxed(&left_by)) return tdm_error_set(err, TDM_ERR_CLOSED, "interrupted");
+        if (tdm_leave_by()) return tdm_error_set(err, TDM_ERR_CLOSED, "interrupted");
         if (left_ns <= 0) return tdm_error_set(err, TDM_ERR_TIMEOUT, "no reply in time");
         tdm_status_t st = tdm_client_step(c, TDM_MIN(left_ns, LOOK_NS), err);
         if (st != TDM_OK) return st;
@@ -273,13 +246,13 @@ int tdm_ask(tdm_ask_kind_t kind, const tdm_ctl_options_t *o) {
         r->options = o;
         r->kind = kind;
         tdm_sse_init(&r->sse, on_event, r);
-        heed_signals();
+        tdm_leave_heed(); /* the appliance would go on for as long as silence is allowed */
         rc = converse(c, r, &err);
         if (err.status != TDM_OK) fprintf(stderr, "tandemctl: %s\n", err.text);
     }
     tdm_client_close(c);
     if (r) free(r->text);
     free(r);
-    leave();
+    tdm_leave();
     return rc;
 }

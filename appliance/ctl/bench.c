@@ -7,6 +7,7 @@
 #include "appliance/ctl/bench_file.h"
 #include "appliance/ctl/bench_report.h"
 #include "appliance/ctl/cell.h"
+#include "appliance/ctl/leave.h"
 #include "appliance/ctl/page.h"
 #include "appliance/ctl/replay.h"
 
@@ -210,7 +211,7 @@ static tdm_cell_window_t window_of(words_t *w, uint32_t k, uint32_t text_seed) {
 static tdm_status_t unseen(words_t *w, long long *base, const tdm_cell_t *cell, tdm_error_t *err) {
     tdm_cell_window_t window = window_of(w, 0, 0);
     window.seconds = w->first;
-    tdm_status_t st = tdm_cell_apply(&w->o, cell, base, err);
+    tdm_status_t st = tdm_cell_apply(&w->o, cell, window.seconds, base, err);
     json_t *first = st == TDM_OK ? tdm_cell_run(&w->o, cell, &window, err) : NULL;
     json_decref(first);
     return first ? TDM_OK : TDM_ERR_CLOSED;
@@ -220,7 +221,7 @@ static tdm_status_t unseen(words_t *w, long long *base, const tdm_cell_t *cell, 
 static tdm_status_t one(words_t *w, long long *base, const tdm_cell_t *cell, uint32_t k,
                         json_t *all, tdm_error_t *err) {
     tdm_cell_window_t window = window_of(w, k, text_seed(cell, w->rate[k]));
-    tdm_status_t st = tdm_cell_apply(&w->o, cell, base, err);
+    tdm_status_t st = tdm_cell_apply(&w->o, cell, window.seconds, base, err);
     json_t *got = st == TDM_OK ? tdm_cell_run(&w->o, cell, &window, err) : NULL;
     if (!got) return TDM_ERR_CLOSED;
     say(got);
@@ -349,8 +350,9 @@ static int bench_serve(int argc, char **argv) {
     if (words_read(argc, argv, &w, &err) != TDM_OK) {
         rc = tdm_ctl_usage("bench serve", &err);
     } else {
+        tdm_leave_heed(); /* the appliance is as before when a signal has its way */
         tdm_status_t st = begin(&w, &all, &err);
-        if (st == TDM_OK) st = tdm_cell_revision(&w.o, &base, &err);
+        if (st == TDM_OK) st = tdm_cell_begin(&w.o, &base, &err);
         if (st == TDM_OK)
             rc = serve(&w, all, base);
         else
@@ -359,6 +361,7 @@ static int bench_serve(int argc, char **argv) {
     json_decref(all);
     json_decref(w.promise);
     json_decref(w.under);
+    tdm_leave();
     return rc;
 }
 

@@ -2,10 +2,13 @@
 #include "appliance/ctl/cell.h"
 
 #include "appliance/base/clock.h"
+#include "appliance/ctl/leave.h"
 #include "appliance/ctl/operate.h"
 #include "appliance/ctl/page.h"
 
+#include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,8 +20,10 @@
 #define SAMPLE_NS  (500 * TDM_NS_PER_MS) /* between two looks at power */
 #define REST_NS    (120 * TDM_NS_PER_S)  /* the appliance must be at rest after so long */
 #define STILL_NS   (400 * TDM_NS_PER_MS) /* and is, where no iteration ended for so long */
+#define CONFIRM_S  300.0                 /* beyond the window: its rest, warm start and patience */
 #define PATIENCE_S 60.0                  /* with a warm start, and beyond the window */
 #define TTFT_SHARE "p90"
+#define WHY        "bench, process "
 
 extern char **environ;
 
@@ -56,28 +61,67 @@ static json_t *page_json(const tdm_ctl_options_t *o, const char *path, tdm_error
 
 /* --- the configuration -------------------------------------------------------- */
 
-tdm_status_t tdm_cell_revision(const tdm_ctl_options_t *o, long long *revision, tdm_error_t *err) {
+/* change makes one, in the name of this bench. */
+static int change(const tdm_ctl_options_t *o, uint32_t cnt, const char *const *word,
+                  uint32_t confirm_s) {
+    char why[48];
+    tdm_ctl_options_t config = *o;
+    (void)snprintf(why, sizeof why, WHY "%ld", (long)getpid());
+    config.word_cnt = 0;
+    for (uint32_t i = 0; i < cnt; i++) config.word[config.word_cnt++] = word[i];
+    config.confirm_s = confirm_s;
+    config.why = why;
+    return tdm_ctl_config(&config);
+}
+
+static tdm_status_t revision(const tdm_ctl_options_t *o, long long *number, tdm_error_t *err) {
     json_t *root = page_json(o, "/api/v1/changes", err);
     if (!root) return TDM_ERR_CLOSED;
-    *revision = (long long)json_integer_value(json_object_get(root, "revision"));
+    *number = (long long)json_integer_value(json_object_get(root, "revision"));
     json_decref(root);
     return TDM_OK;
 }
 
+/* left_by gives the process that left the newest revision unconfirmed: 0: none
+   is; -1: it was no bench. */
+static long left_by(const json_t *changes) {
+    if (!json_is_object(json_object_get(changes, "pending"))) return 0;
+    const json_t *newest = json_array_get(json_object_get(changes, "revisions"), 0);
+    const char *why = json_string_value(json_object_get(newest, "why"));
+    long pid = 0;
+    if (why && strncmp(why, WHY, sizeof WHY - 1) == 0) pid = strtol(why + sizeof WHY - 1, NULL, 10);
+    return pid > 0 ? pid : -1;
+}
+
+tdm_status_t tdm_cell_begin(const tdm_ctl_options_t *o, long long *base, tdm_error_t *err) {
+    static const char *const back[] = {"rollback"};
+    json_t *root = page_json(o, "/api/v1/changes", err);
+    if (!root) return TDM_ERR_CLOSED;
+    long pid = left_by(root);
+    *base = (long long)json_integer_value(json_object_get(root, "revision"));
+    json_decref(root);
+    if (pid == 0) return TDM_OK;
+    if (pid < 0)
+        return tdm_error_set(
+            err, TDM_ERR_INVAL,
+            "revision %lld awaits its confirmation: confirm it or roll it back first", *base);
+    if (kill((pid_t)pid, 0) == 0 || errno == EPERM)
+        return tdm_error_set(err, TDM_ERR_INVAL, "another bench runs, process %ld", pid);
+    if (change(o, 1, back, 0) != 0)
+        return tdm_error_set(err, TDM_ERR_CLOSED, "the keys that a bench left are not back");
+    return revision(o, base, err);
+}
+
 tdm_status_t tdm_cell_back(const tdm_ctl_options_t *o, long long *base, tdm_error_t *err) {
     long long now;
-    char text[24];
-    tdm_status_t st = tdm_cell_revision(o, &now, err);
+    char number[24];
+    const char *back[] = {"rollback", number};
+    tdm_status_t st = revision(o, &now, err);
     if (st != TDM_OK || now == *base) return st;
-    tdm_ctl_options_t config = *o;
-    (void)snprintf(text, sizeof text, "%lld", *base);
-    config.word_cnt = 2;
-    config.word[0] = "rollback";
-    config.word[1] = text;
-    config.why = "bench";
-    if (tdm_ctl_config(&config) != 0)
+    (void)snprintf(number, sizeof number, "%lld", *base);
+    if (change(o, 2, back, 0) != 0)
         return tdm_error_set(err, TDM_ERR_CLOSED, "revision %lld is not back", *base);
-    return tdm_cell_revision(o, base, err);
+    return revision(o, base, err);
 }
 
 uint32_t tdm_cell_words(const tdm_cell_t *cell, char word[TDM_CELL_WORD_MAX][TDM_CELL_WORD_SZ]) {
@@ -92,18 +136,16 @@ uint32_t tdm_cell_words(const tdm_cell_t *cell, char word[TDM_CELL_WORD_MAX][TDM
     return cnt;
 }
 
-tdm_status_t tdm_cell_apply(const tdm_ctl_options_t *o, const tdm_cell_t *cell, long long *base,
-                            tdm_error_t *err) {
-    char word[TDM_CELL_WORD_MAX][TDM_CELL_WORD_SZ];
-    uint32_t cnt = tdm_cell_words(cell, word);
+tdm_status_t tdm_cell_apply(const tdm_ctl_options_t *o, const tdm_cell_t *cell, double seconds,
+                            long long *base, tdm_error_t *err) {
+    char key[TDM_CELL_WORD_MAX][TDM_CELL_WORD_SZ];
+    const char *word[1 + TDM_CELL_WORD_MAX] = {"apply"};
+    uint32_t cnt = tdm_cell_words(cell, key);
+    for (uint32_t i = 0; i < cnt; i++) word[1 + i] = key[i];
     tdm_status_t st = tdm_cell_back(o, base, err);
     if (st != TDM_OK) return st;
-    tdm_ctl_options_t config = *o;
-    config.word_cnt = 0;
-    config.word[config.word_cnt++] = "apply";
-    for (uint32_t i = 0; i < cnt; i++) config.word[config.word_cnt++] = word[i];
-    config.why = "bench";
-    if (tdm_ctl_config(&config) == 0) return TDM_OK;
+    if (change(o, 1 + cnt, word, (uint32_t)TDM_MIN(seconds + CONFIRM_S, 86400.0)) == 0)
+        return TDM_OK;
     return tdm_error_set(err, TDM_ERR_CLOSED, "%s/%s cannot be applied", cell->path, cell->policy);
 }
 
@@ -130,11 +172,12 @@ static json_t *rest(const tdm_ctl_options_t *o, tdm_error_t *err) {
         json_decref(was);
         was = s;
         if (!s || (is_still && now_ns - still_ns >= STILL_NS)) return s;
-        if (now_ns > end_ns) break;
+        if (now_ns > end_ns || tdm_leave_by()) break;
         (void)usleep(100000);
     }
     json_decref(was);
-    (void)tdm_error_set(err, TDM_ERR_TIMEOUT, "the appliance does not come to rest");
+    (void)tdm_error_set(err, TDM_ERR_TIMEOUT,
+                        tdm_leave_by() ? "interrupted" : "the appliance does not come to rest");
     return NULL;
 }
 
@@ -250,13 +293,17 @@ static json_t *replay(const tdm_ctl_options_t *o, const tdm_cell_window_t *w, po
         return NULL;
     }
     if (start(w, fileno(out), &pid, err) == TDM_OK) {
+        int is_told = 0;
         while (waitpid(pid, &status, WNOHANG) == 0) {
+            if (tdm_leave_by() && !is_told) is_told = kill(pid, SIGTERM) == 0;
             power_look(o, power);
             (void)usleep(SAMPLE_NS / TDM_NS_PER_US);
         }
         rewind(out);
         if (WIFEXITED(status) && WEXITSTATUS(status) == 0) said = json_loadf(out, 0, NULL);
-        if (!said) (void)tdm_error_set(err, TDM_ERR_CLOSED, "a replay did not end well");
+        if (!said)
+            (void)tdm_error_set(err, TDM_ERR_CLOSED,
+                                tdm_leave_by() ? "interrupted" : "a replay did not end well");
     }
     (void)fclose(out);
     return said;

@@ -46,9 +46,12 @@ typedef struct tdm_cell_window {
     uint32_t word_cnt;
 } tdm_cell_window_t;
 
-/* tdm_cell_revision asks which revision is in force. */
-TDM_MUST_USE tdm_status_t tdm_cell_revision(const tdm_ctl_options_t *o, long long *revision,
-                                            tdm_error_t *err);
+/* tdm_cell_begin gives the revision that is to be gone back to: the one in
+   force; where a bench that is no more left its keys there, first back from
+   them.  Refused while another bench runs, or while somebody's change awaits
+   its confirmation. */
+TDM_MUST_USE tdm_status_t tdm_cell_begin(const tdm_ctl_options_t *o, long long *base,
+                                         tdm_error_t *err);
 
 /* tdm_cell_back goes back to a revision, where it is not in force.  Going back
    is a revision of its own, of the same keys; *base becomes that one, as an
@@ -56,13 +59,16 @@ TDM_MUST_USE tdm_status_t tdm_cell_revision(const tdm_ctl_options_t *o, long lon
 TDM_MUST_USE tdm_status_t tdm_cell_back(const tdm_ctl_options_t *o, long long *base,
                                         tdm_error_t *err);
 
-/* tdm_cell_apply makes the appliance serve so: back to *base, then the cell's
-   keys. */
+/* tdm_cell_apply makes the appliance serve so for a window of so many seconds:
+   back to *base, then the cell's keys.  Nobody confirms them, so that the
+   appliance goes back by itself, minutes after the window, where this program
+   is not there to do it. */
 TDM_MUST_USE tdm_status_t tdm_cell_apply(const tdm_ctl_options_t *o, const tdm_cell_t *cell,
-                                         long long *base, tdm_error_t *err);
+                                         double seconds, long long *base, tdm_error_t *err);
 
 /* tdm_cell_run waits until the appliance rests, runs one window, and gives
-   the JSON above; the caller lets go of it.  NULL: err says why. */
+   the JSON above; the caller lets go of it.  NULL: err says why; a signal
+   (leave.h) is one reason. */
 json_t *tdm_cell_run(const tdm_ctl_options_t *o, const tdm_cell_t *cell,
                      const tdm_cell_window_t *window, tdm_error_t *err);
 

@@ -201,6 +201,48 @@ def a_bench_weighs_ways_to_serve_and_leaves_no_trace():
             assert a.ctl(*words, "--out", out, *bad, check=False).returncode == 2, bad
 
 
+def a_bench_that_is_ended_leaves_no_trace():
+    """Whatever ends a bench, in a window or before it: a signal waits until the
+    appliance is as before, and where none can wait the appliance goes back by
+    itself, unless somebody was there before."""
+    with Appliance(BIN, NO_PORT) as a, counts([(300, 150)] * 80) as f:
+        before = a.get("/config")[1]
+
+        def begun(run, is_in_window):
+            words = ["bench", "serve", "--out", os.path.join(a.dir.name, "ended"), "--trace", f.name, "--door", "http1",
+                     "--window", "30", "--rates", "20", "--cells", "serial/fifo:64"]
+            p = subprocess.Popen([os.path.join(BIN, "tandemctl"), *words], stdout=subprocess.DEVNULL,
+                                 stderr=subprocess.DEVNULL, start_new_session=True,
+                                 env={**os.environ, "TANDEM_SOCKET": a.settings["control.socket"]})
+            a.until(lambda: a.get("/config")[1] != before)
+            if is_in_window:
+                a.until(lambda: a.status()["requests"]["running"] > 0)
+            os.kill(p.pid, run)
+            return p
+        for number, is_in_window in ((signal.SIGINT, True), (signal.SIGTERM, False), (signal.SIGHUP, True)):
+            assert begun(number, is_in_window).wait(timeout=PATIENCE) == -number
+            assert a.get("/config")[1] == before, number
+            a.until(lambda: not a.status()["requests"]["running"])
+        p = begun(signal.SIGKILL, False)
+        assert p.wait(timeout=PATIENCE) == -signal.SIGKILL
+        waits = json.loads(a.get("/api/v1/changes")[1])["pending"]
+        assert waits and 30 < waits["left_s"] <= 30 + 300, waits
+        a.until(lambda: not a.status()["requests"]["running"], PATIENCE)
+        words = ["bench", "serve", "--out", os.path.join(a.dir.name, "next"), "--trace", f.name, "--door", "http1",
+                 "--window", "1", "--rates", "20", "--cells", "fused/margin"]
+        a.ctl(*words, timeout=60)  # takes back what that one left
+        assert a.get("/config")[1] == before
+        a.ctl("config", "apply", "sched.gap_ms=77", "--confirm", "60s")
+        r = a.ctl(*words, "--rates", "10", check=False)
+        assert r.returncode == 1 and "awaits its confirmation" in r.stderr, r
+        a.ctl("config", "rollback")
+        p = begun(0, True)
+        r = a.ctl(*words, "--rates", "10", check=False)
+        assert r.returncode == 1 and f"another bench runs, process {p.pid}" in r.stderr, r
+        p.terminate()
+        assert p.wait(timeout=PATIENCE) == -signal.SIGTERM and a.get("/config")[1] == before
+
+
 def a_bench_of_several_sittings():
     """A sitting that ends early or is killed loses no window that was over; the
     next goes on, two are put together, and neither another build nor another
