@@ -215,17 +215,28 @@ def check_orders(root, names, out):
 
 
 def check_figures(root, names, out):
-    """A figure in a row of README that names a line of the ledger is that line's, rounded."""
+    """A figure that a page gives beside a line of the ledger is that line's, rounded; and a name that looks like one
+    of the ledger's is."""
     ledger = "tests/perf/results/ledger.jsonl"
-    if ledger not in names or "README.md" not in names:
+    if ledger not in names:
         return
     lines = [json.loads(line) for line in read(root, ledger).splitlines()]
     figure = {line["name"]: line["value"] for line in lines}
-    for value, name in re.findall(r"^\|[^|]*\| \*\*([0-9.]+)\*\*[^|]*\|.*\| `([a-z0-9_.]+)` \|$",
-                                  read(root, "README.md"), re.M):
-        digits = len(value.partition(".")[2])
-        if name not in figure or f"{figure[name]:.{digits}f}" != value:
-            out.append(f"README.md: {name} is {figure.get(name)} in the ledger, not {value}")
+    rooms = {name.partition(".")[0] for name in figure}
+    for page in names:
+        if not page.endswith(".md"):
+            continue
+        text = read(root, page)
+        # in README's rows the name stands last, in those of reports it is the first word
+        rows = re.findall(r"^\|[^|]*\| \*\*([0-9.]+)\*\*[^|]*\|.*\| `([a-z0-9_.]+)` \|$", text, re.M)
+        rows += [(v, n) for n, v in re.findall(r"^\| ([a-z0-9_.]+):[^|]*\| \*\*([0-9.]+)\*\*[^|]*\|", text, re.M)]
+        for value, name in rows:
+            digits = len(value.partition(".")[2])
+            if name in figure and f"{figure[name]:.{digits}f}" != value:
+                out.append(f"{page}: {name} is {figure[name]} in the ledger, not {value}")
+        for name in re.findall(r"(?<![\w./])[a-z0-9_]+(?:\.[a-z0-9_]+){2,}(?![\w./])", text):
+            if name.partition(".")[0] in rooms and name not in figure:
+                out.append(f"{page}: the ledger has no {name}")
 
 
 def check_mutants(root, names, out):
@@ -243,29 +254,51 @@ def check_mutants(root, names, out):
                 out.append(f"{path}: \"{name}\": its text stands {cnt} times in {folder}/{file}")
 
 
+def anchors(text):
+    """What GitHub calls the headings of a page."""
+    heads = [re.sub(r"\]\([^)]*\)|[`*\[]", "", h).strip().lower() for h in re.findall(r"^#+ (.*)$", text, re.M)]
+    return {re.sub(r" ", "-", re.sub(r"[^\w\- ]", "", h)) for h in heads}
+
+
+def typed(text):
+    """The spans of code of a page and the lines of its blocks, as (words, is a block's)."""
+    blocks = re.findall(r"^```\w*\n(.*?)^```", text, re.M | re.S)
+    spans = re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```", "", text, flags=re.M | re.S))
+    return [(s.split(), False) for s in spans] + [(line.split(), True) for b in blocks for line in b.splitlines()]
+
+
 def check_pages(root, names, out):
-    """What a page names is there: files that it links, paths of the tree, configuration keys, metrics."""
+    """What a page names is there: files and headings that it links, paths of the tree, configuration keys, metrics,
+    presets."""
     folders = {os.path.dirname(n) for n in names} | {os.path.dirname(os.path.dirname(n)) for n in names}
     if "appliance/config/config.def" not in names:
         return
     keys = {f"{a}.{b}" for a, b in re.findall(r"^TDM_\w+\((\w+), (\w+)", read(root, "appliance/config/config.def"), re.M)}
     sections = {k.partition(".")[0] for k in keys}
     metrics = set(re.findall(r"\btandem_\w+", read(root, "deploy/docs/metrics.md")))
+    presets = set(re.findall(r'"name": "(\w+)"', read(root, "CMakePresets.json")))
     for page in names:
-        if not page.endswith(".md") or page.startswith("tests/perf/results/") or page == "deploy/docs/metrics.md":
+        if not page.endswith(".md") or page == "deploy/docs/metrics.md":
             continue
         text = read(root, page)
-        for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text):
-            path = os.path.normpath(os.path.join(os.path.dirname(page), link))
+        for link, anchor in re.findall(r"\]\(([^)#:\s]*)(?:#([^)\s]*))?\)", text):
+            path = os.path.normpath(os.path.join(os.path.dirname(page), link)) if link else page
             if path not in names and path not in folders:
                 out.append(f"{page}: links {link}, which is not there")
-        for word in re.findall(r"`([^`\n]+)`", text):
-            section, _, key = word.partition("=")[0].partition(".")
-            if re.fullmatch(r"(appliance|net|scheduler|kernels|telemetry|deploy|tests)/[\w./-]+", word):
-                if word.rstrip("/") not in names and word.rstrip("/") not in folders:
-                    out.append(f"{page}: {word} is not there")
-            elif section in sections and re.fullmatch(r"\w+", key) and key not in FILE_ENDS and f"{section}.{key}" not in keys:
-                out.append(f"{page}: there is no key {section}.{key}")
+            elif anchor and anchor not in anchors(read(root, path)):
+                out.append(f"{page}: links {link}#{anchor}, and there is no such heading")
+        for words, is_block in typed(text):
+            for before, word in zip([None, *words], words):
+                word = word.rstrip(",;:.")
+                section, _, key = word.partition("=")[0].partition(".")
+                if re.fullmatch(r"(appliance|net|scheduler|kernels|telemetry|deploy|tests)/[\w./-]+", word):
+                    if word.rstrip("/") not in names and word.rstrip("/") not in folders:
+                        out.append(f"{page}: {word} is not there")
+                elif ("=" in word if is_block or len(words) > 1 else key not in FILE_ENDS) and section in sections \
+                        and re.fullmatch(r"\w+", key) and f"{section}.{key}" not in keys:
+                    out.append(f"{page}: there is no key {section}.{key}")
+                elif before == "--preset" and word not in presets and word.islower():
+                    out.append(f"{page}: there is no preset {word}")
         for name in re.findall(r"`(tandem_\w+)[`{]", text):
             if re.sub("_(bucket|sum|count)$", "", name) not in metrics:
                 out.append(f"{page}: there is no metric {name}")
@@ -419,6 +452,10 @@ def self_test():
             'TDM_LABELS(WAY, "way", TDM_VALUE(WAY, counted))\nTDM_COUNTER(raised, x)\nTDM_GAUGE(idle, x)\n')
         put("telemetry/block/ends.c", spdx + "int a = TDM_LABEL_END_met + TDM_METRIC_raised;\n")
         put("deploy/docs/metrics.md", "`tandem_here`\n")
+        put("CMakePresets.json", '{"name": "release"}')
+        put("tests/perf/results/page.md", "# A head, of `it`\n| b.us: that | **3.2** us | < 4 |\n| a.ratio: this | **1.35** | |\n"
+            "a.lost.ratio, a.ratio\n[a](#a-head-of-it) [b](#gone) `tandemd --set door.wide=1`\n"
+            "```\ncmake --preset absent; cmake --preset release\ntests/none --set door.bytes=2\n```\n")
         put("tests/e2e/lonely.py", "# SPDX-License-Identifier: Apache-2.0\nimport friend\n")
         put("tests/e2e/friend.py", "# SPDX-License-Identifier: Apache-2.0\n")
         put("deploy/docs/page.md", "[a](gone.md) [b](page.md) `net/none.c` `scheduler/step.c` `door.size=1` `door.bytes` "
@@ -433,15 +470,18 @@ def self_test():
                      "nothing sets END unmet", "nothing sets idle", "links gone.md", "net/none.c is not there", "no key door.size", "no metric tandem_gone",
                      "lets a use b", "lonely.py: nothing runs it", "faults.md: no page links it",
                      "appliance/ring/lost.c: orders memory",
-                     "a.ratio is 1.35 in the ledger, not 1.2",
+                     "README.md: a.ratio is 1.35 in the ledger, not 1.2", "b.us is 3.1415 in the ledger, not 3.2",
+                     "the ledger has no a.lost.ratio", "links #gone, and", "no key door.wide", "tests/none is not there",
+                     "no preset absent",
                      "\"gone\": its text stands 0 times"):
             if want not in found:
                 print(f"self-test: the check for '{want}' did not fire\n{found}")
                 return 1
-        if "END met" in found or "WAY" in found or "sets raised" in found or "does not name counts" in found or "a_present_one" in found or "b.us" in found or "tdm_called" in found \
+        if "END met" in found or "WAY" in found or "sets raised" in found or "does not name counts" in found or "a_present_one" in found or "not 3.14\n" in found + "\n" or "tdm_called" in found \
                 or "ring.c: orders" in found or "\"there\"" in found \
                 or "--told" in found or "page.md: links page.md" in found or "step.c is not" in found \
-                or "door.bytes" in found or "tandem_here" in found or "friend.py" in found or "page.md: no page" in found or "lets api" in found:
+                or "door.bytes" in found or "tandem_here" in found or "friend.py" in found or "docs/page.md: no page" in found or "lets api" in found \
+                or "page.md: a.ratio" in found or "a-head-of-it" in found or "preset release" in found:
             print("self-test: a test that exists was missed, a figure that is right, a name in use, a pair or a mutant")
             return 1
     return 0
