@@ -6,9 +6,8 @@
 
 #include <string.h>
 
-/* options writes the names of a command's options: of those that all share,
-   and of its own, as its help names them. */
-static void options(const tdm_ctl_command_t *c, FILE *f) {
+/* shared writes the names of the options that commands share and c uses. */
+static void shared(const tdm_ctl_command_t *c, FILE *f) {
     int has_form = 0;
     for (uint32_t i = 0; i < TDM_CTL_OPTION_CNT; i++) {
         int is_form = i == TDM_CTL_JSON || i == TDM_CTL_FORMS;
@@ -17,11 +16,27 @@ static void options(const tdm_ctl_command_t *c, FILE *f) {
         if (i != TDM_CTL_FORMS) (void)fprintf(f, " %s", tdm_ctl_option_name((tdm_ctl_option_t)i));
         has_form |= is_form;
     }
-    if (!c->run) return;
-    for (const char *at = c->help; (at = strstr(at, "--"));) {
+}
+
+/* own writes the options that a command reads itself, as its help names them. */
+static void own(const tdm_ctl_command_t *c, FILE *f) {
+    for (const char *at = c->run ? c->help : ""; (at = strstr(at, "--"));) {
         size_t n = strspn(at, "-abcdefghijklmnopqrstuvwxyz");
         (void)fprintf(f, " %.*s", (int)n, at);
         at += n;
+    }
+}
+
+/* options writes all of c's; where its help says "NAME's own", those of that
+   one of command[cnt] too. */
+static void options(const tdm_ctl_command_t *c, const tdm_ctl_command_t *command, size_t cnt,
+                    FILE *f) {
+    shared(c, f);
+    own(c, f);
+    for (size_t i = 0; i < cnt; i++) {
+        char words[32];
+        (void)snprintf(words, sizeof words, "%s's own", command[i].name);
+        if (strstr(c->help, words)) own(&command[i], f);
     }
 }
 
@@ -49,7 +64,7 @@ void tdm_ctl_complete(const tdm_ctl_command_t *command, size_t cnt, FILE *f) {
     (void)fprintf(f, "'\n    elif [[ $cur == -* ]]; then case ${COMP_WORDS[1]} in\n");
     for (size_t i = 0; i < cnt; i++) {
         (void)fprintf(f, "        %s) words='", command[i].name);
-        options(&command[i], f);
+        options(&command[i], command, cnt, f);
         (void)fprintf(f, "' ;;\n");
     }
     (void)fprintf(f, "    esac\n    else case ${COMP_WORDS[1]} in\n");

@@ -60,12 +60,6 @@ static void on_signal(int number) {
 
 /* --- words ------------------------------------------------------------------ */
 
-/* Of the options that all commands share. */
-#define USE(x) TDM_CTL_USE(x)
-#define USES                                                                                       \
-    (USE(HOST) | USE(PORT) | USE(CERTIFICATE) | USE(INSECURE) | USE(HTTP) | USE(KEY) |             \
-     USE(MODEL) | USE(SEED) | USE(JSON) | USE(SECONDS))
-
 /* own takes argv[i], with its value, where it is one of replay's: the words
    taken, 0 where it is not, -1 where its value is wrong. */
 static int own(words_t *w, const char *a, const char *value) {
@@ -125,7 +119,7 @@ static tdm_status_t words_read(int argc, char **argv, words_t *w, tdm_error_t *e
         if (rest_cnt == 64) return tdm_error_set(err, TDM_ERR_INVAL, "too many words");
         rest[rest_cnt++] = argv[i++];
     }
-    tdm_status_t st = tdm_ctl_options_parse(rest_cnt, rest, 0, USES, &w->o, err);
+    tdm_status_t st = tdm_ctl_options_parse(rest_cnt, rest, 0, TDM_CTL_REPLAY_USES, &w->o, err);
     if (st != TDM_OK) return st;
     if (w->o.word_cnt) return tdm_ctl_no_use(w->o.word[0], err);
     if (!w->trace) return tdm_error_set(err, TDM_ERR_INVAL, "--trace is missing");

@@ -30,8 +30,7 @@
      --ttft-ms --gap-ms --epsilon    the targets that are judged
      --records FILE     one line of JSON a request
      --plain            only fields that every server knows
-     --json, --quiet    and tandemctl's own: --key --model --seed --seconds,
-                       --certificate, --insecure
+     --quiet            no line of progress; and those of TDM_CTL_REPLAY_USES
 
    Open loop: a request is due when the trace says so, and every latency
    counts from there; nobody waits for a reply to send the next.  Prompts
@@ -42,7 +41,13 @@
    Memory: one slot for each open request, bins for times; nothing grows
    with the length of the replay but the list itself. */
 
-#include "appliance/base/status.h"
+#include "appliance/ctl/options.h"
+
+/* What it takes of the options that commands share. */
+#define TDM_CTL_REPLAY_USES                                                                        \
+    (TDM_CTL_USE(HOST) | TDM_CTL_USE(PORT) | TDM_CTL_USE(CERTIFICATE) | TDM_CTL_USE(INSECURE) |    \
+     TDM_CTL_USE(HTTP) | TDM_CTL_USE(KEY) | TDM_CTL_USE(MODEL) | TDM_CTL_USE(SEED) |               \
+     TDM_CTL_USE(JSON) | TDM_CTL_USE(SECONDS))
 
 /* tdm_ctl_replay_fit refuses what tdm_ctl_replay would of the same words. */
 TDM_MUST_USE tdm_status_t tdm_ctl_replay_fit(int argc, char **argv, tdm_error_t *err);

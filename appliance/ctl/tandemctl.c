@@ -95,14 +95,13 @@ static const tdm_ctl_command_t command[] = {
      "                    --scale --cv --sequences --context --prefill-tokens --grid\n"
      "                    --floor --starve-ms --policies P,P.. --link-gbit X,X.. --kv-bytes N\n"
      "                    --link-us X --spread --window S --clock MHZ"},
-    {"replay", tdm_ctl_replay, NULL, 0, 0, "",
+    {"replay", tdm_ctl_replay, NULL, TDM_CTL_REPLAY_USES, 0, "",
      "replay            send a trace as it arrives: --trace FILE|NAME --door h3|http1\n"
      "                    --rate R | --load S --capacity C, --requests --duration --cv\n"
      "                    --scale --context --vocab --connections --open-max --ttft-ms\n"
      "                    --gap-ms --epsilon --records FILE --warm N --cut --text-seed N --spread\n"
-     "                    --plain --quiet\n"
-     "                    --json"},
-    {"bench", tdm_ctl_bench, NULL, 0, 0, "serve merge",
+     "                    --plain --quiet"},
+    {"bench", tdm_ctl_bench, NULL, TDM_CTL_REPLAY_USES | USE(SOCKET), 0, "serve merge",
      "bench serve       promises kept over load: --out BASE --rates R,R.. --cells PATH/POLICY,..\n"
      "                    --window S --planned FILE, and replay's own; goes on with BASE.json\n"
      "                    --only PATH/POLICY[@RATE],.. --seconds N --first S\n"
