@@ -24,8 +24,9 @@
 
 #include <jansson.h>
 
-/* tdm_bench_load reads a bench; NULL: err says why, NOT_FOUND where there is
-   no such file, CORRUPT where it holds none. */
+/* tdm_bench_load reads a bench, which the caller lets go of by json_decref.
+   NOT_FOUND where there is no such file, IO where it cannot be read, CORRUPT
+   where it holds none; *all is NULL then. */
 TDM_MUST_USE tdm_status_t tdm_bench_load(const char *path, json_t **all, tdm_error_t *err);
 
 /* tdm_bench_is_like says whether the windows of two benches may stand in one

@@ -58,6 +58,7 @@ typedef struct tdm_tally_bins {
     int64_t max_ns;
 } tdm_tally_bins_t;
 
+/* The caller zeroes it, and sets the targets. */
 typedef struct tdm_tally {
     int64_t ttft_target_ns, gap_target_ns;
     double epsilon; /* share of a request's gaps that may be over, for it to be good */
@@ -89,15 +90,19 @@ int64_t tdm_tally_at(const tdm_tally_bins_t *bins, double share);
 /* tdm_tally_record writes one line of JSON about a request. */
 void tdm_tally_record(FILE *f, const tdm_seen_t *seen);
 
-/* tdm_tally_text and tdm_tally_json write the summary; offered is the
-   rate of the arrivals, factor what they were stretched by. */
+/* What a summary says beside the tally: how the requests were sent. */
 typedef struct tdm_tally_frame {
-    const char *door;
-    double offered, factor, span_s; /* span: first to last scheduled arrival, or the window */
-    uint32_t warm_cnt;              /* decodes that ran before the first; their gaps count */
-    uint32_t is_cut;                /* the window ends the replay */
+    const char *door;  /* tdm_wire_t's name */
+    double offered;    /* requests a second */
+    double factor;     /* what the list's arrivals were stretched by */
+    double span_s;     /* first to last scheduled arrival, or the window */
+    uint32_t warm_cnt; /* decodes that ran before the first; their gaps count */
+    uint32_t is_cut;   /* the window ends the replay */
     double waiting[2]; /* requests without a token on average, in the first and the last quarter */
 } tdm_tally_frame_t;
+
+/* tdm_tally_text writes the summary for people, tdm_tally_json as one line of
+   JSON. */
 void tdm_tally_text(FILE *f, const tdm_tally_t *t, const tdm_tally_frame_t *frame);
 void tdm_tally_json(FILE *f, const tdm_tally_t *t, const tdm_tally_frame_t *frame);
 
