@@ -387,7 +387,7 @@ def concurrent_changes_have_one_winner():
 
 
 def shows_speak_every_form():
-    """show -o json, yaml and prom say the same; --since counts over the last seconds alone."""
+    """show -o json, yaml and prom say the same; a form that a page has not is refused."""
     sys.path.append("/usr/lib/python3/dist-packages")
     try:
         import yaml
@@ -396,7 +396,6 @@ def shows_speak_every_form():
         sys.exit(77)
     name = 'yes: [no] - "1" #\u00e9'
     with Appliance(BIN, {**NO_PORT, "model.name": name}) as a:
-        begin = time.monotonic()
         a.complete("hello " * 40, 30)
         a.until(lambda: a.status()["tokens"]["output"] == 30)  # counts lag a little
 
@@ -434,6 +433,11 @@ def shows_speak_every_form():
                       ["slo", "-o", "prom", "--since", "5m"], ["metrics", "-o", "json"], ["metrics", "-o", "yaml"], ["slo", "-o", "xml"], ["slo", "--since", "2h"]):
             assert a.ctl("show", *words, check=False).returncode == 2, words
         assert a.ctl("drain", "-o", "yaml", check=False).returncode == 2
+
+
+def words_are_taken_or_told_why_not():
+    """tandemctl says of a word that it does not take what it takes; its own two ways to say one thing are one."""
+    with Appliance(BIN, NO_PORT) as a:
         for words, told in ((["nonsense"], 'no command "nonsense"'), ([], "usage: tandemctl"),
                             (["chat", "x", "--max-tokens", "0"], "takes a whole number from 1 to 2147483647"),
                             (["show", "slo", "--since", "2h"], "takes a duration as 10s, 5m or 1h, at most 1h"),
@@ -443,7 +447,19 @@ def shows_speak_every_form():
             wrong = a.ctl(*words, check=False)
             assert wrong.returncode == 2 and told in wrong.stderr and "-1" not in wrong.stderr.replace(
                 '"-1"', ""), (words, wrong)
-        # what a table says of a time is a time, and --at takes it
+        assert a.ctl("--version").stdout == a.ctl("version").stdout
+        assert a.ctl("-h").stdout == a.ctl("help").stdout
+        as_copied = subprocess.run([os.path.join(BIN, "tandemctl"), "show", "version", "--http",
+                                    f"http://127.0.0.1:{PORT}/"], capture_output=True, check=False, timeout=PATIENCE,
+                                   env={k: v for k, v in os.environ.items() if k != "TANDEM_SOCKET"})
+        assert as_copied.returncode == 0, as_copied
+
+
+def a_time_that_is_shown_can_be_asked_for():
+    """What a table says of a time is a time, and explain --at takes it."""
+    with Appliance(BIN, NO_PORT) as a:
+        a.complete("hello " * 40, 30)
+        a.until(lambda: a.status()["tokens"]["output"] == 30)  # counts lag a little
         table = a.ctl("show", "requests", "--slowest", "1").stdout.splitlines()
         at = dict(zip(table[1].split(), table[2].split()))["at_s"]
         assert abs(calendar.timegm(time.strptime(at[:19], "%Y-%m-%dT%H:%M:%S")) - time.time()) < 300, table
@@ -451,12 +467,14 @@ def shows_speak_every_form():
         assert told.returncode == 0 or "no such iteration" in told.stderr, told
         changes = a.ctl("show", "changes").stdout
         assert time.strftime("%Y-%m-%dT", time.gmtime()) in changes, changes
-        assert a.ctl("--version").stdout == a.ctl("version").stdout
-        assert a.ctl("-h").stdout == a.ctl("help").stdout
-        as_copied = subprocess.run([os.path.join(BIN, "tandemctl"), "show", "version", "--http",
-                                    f"http://127.0.0.1:{PORT}/"], capture_output=True, check=False, timeout=PATIENCE,
-                                   env={k: v for k, v in os.environ.items() if k != "TANDEM_SOCKET"})
-        assert as_copied.returncode == 0, as_copied
+
+
+def since_counts_the_last_seconds_alone():
+    """show --since T: what was counted over the last T, not since the start."""
+    with Appliance(BIN, NO_PORT) as a:
+        begin = time.monotonic()
+        a.complete("hello " * 40, 30)
+        a.until(lambda: a.status()["tokens"]["output"] == 30)  # counts lag a little
         # the second snapshot of the appliance's memory is half a minute after the first
         time.sleep(max(0.0, begin + 32 - time.monotonic()))
         a.complete("hello", 5)
@@ -502,130 +520,6 @@ def dpdk_telemetry_hears_of_the_appliance():
     r = subprocess.run([sys.executable, tool, "-f", "tandem"], input="quit\n", capture_output=True,
                        text=True, timeout=PATIENCE, check=False)
     assert "Virtual" not in r.stdout
-
-
-def probes_are_where_the_notes_say():
-    """USDT: readelf finds the five probes with their arguments in tandemd."""
-    import re
-    import shutil
-    if not shutil.which("readelf") or not os.path.exists("/usr/include/x86_64-linux-gnu/sys/sdt.h"):
-        sys.exit(77)
-    notes = subprocess.run(["readelf", "--notes", "--wide", os.path.join(BIN, "tandemd")], check=True,
-                           capture_output=True, text=True).stdout
-    found = re.findall(r"Provider: tandem\s+Name: (\w+)\s+Location: 0x(\w+),.*\s+Arguments: (.*)", notes)
-    count = {}
-    for name, location, arguments in found:
-        assert int(location, 16) > 0
-        count[name] = len(arguments.split())
-    assert count == {"req_admit": 3, "iter_begin": 3, "iter_end": 3, "fallback": 3, "drop": 2}, count
-
-
-class Perf:
-    """perf with the five probes set in tandemd; what it saw is told by stop()."""
-
-    NAMES = ("req_admit", "iter_begin", "iter_end", "fallback", "drop")
-
-    def __init__(self, program, folder):
-        self.program, self.folder, self.recorder = program, folder, None
-
-    def perf(self, *args):
-        return subprocess.run(["perf", "--buildid-dir", self.folder, *args], capture_output=True,
-                              text=True, check=False, timeout=PATIENCE)
-
-    def __enter__(self):
-        tracing = "/sys/kernel/tracing"
-        self.is_mounted = not os.path.exists(tracing + "/uprobe_events")
-        if self.is_mounted and subprocess.run(["mount", "-t", "tracefs", "none", tracing],
-                                              capture_output=True, check=False).returncode:
-            print("skipped: this kernel has no tracefs")
-            sys.exit(77)
-        self.perf("buildid-cache", "--add", self.program)
-        self.perf("probe", "-d", "sdt_tandem:*")  # of a run that was killed
-        for name in self.NAMES:
-            done = self.perf("probe", "-q", "--add", "sdt_tandem:" + name)
-            if done.returncode:
-                self.__exit__()
-                print("skipped: perf sets no user probes here:", done.stderr.strip())
-                sys.exit(77)
-        return self
-
-    def __exit__(self, *_):
-        if self.recorder and self.recorder.poll() is None:
-            self.recorder.kill()
-            self.recorder.wait()
-        self.perf("probe", "-d", "sdt_tandem:*")
-        if self.is_mounted:
-            subprocess.run(["umount", "/sys/kernel/tracing"], check=True)
-
-    def start(self, pid):
-        to, back = (os.path.join(self.folder, n) for n in ("to", "back"))
-        os.mkfifo(to)
-        os.mkfifo(back)
-        self.recorder = subprocess.Popen(
-            ["perf", "--buildid-dir", self.folder, "record", "-q", "-e", "sdt_tandem:*", "-p", str(pid),
-             "-D", "-1", "--control", f"fifo:{to},{back}", "-o", self.folder + "/data"],
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        with open(to, "w", encoding="ascii") as f, open(back, encoding="ascii") as acks:
-            f.write("enable\n")
-            f.flush()
-            assert "ack" in acks.readline()
-
-    def stop(self):
-        """{name: [arguments, ...]}"""
-        self.recorder.send_signal(2)
-        self.recorder.wait(PATIENCE)
-        text = self.perf("script", "-i", self.folder + "/data", "-F", "event,trace").stdout
-        seen = {name: [] for name in self.NAMES}
-        for line in text.splitlines():
-            event, rest = line.strip().split(" ", 1)
-            seen[event.strip(":").split(":")[1]].append(
-                [int(w.split("=")[1], 0) for w in rest.split() if w.startswith("arg")])
-        return seen
-
-
-def probes_tell_a_tracer_what_the_counters_say():
-    """perf on the five USDT probes through a small storm: as many events as /metrics counts, with
-    the same paths, reasons and nanoseconds."""
-    import re
-    import shutil
-    if not shutil.which("perf") or not os.path.exists("/usr/include/x86_64-linux-gnu/sys/sdt.h"):
-        print("skipped: linux-perf or systemtap-sdt-dev is not installed")
-        sys.exit(77)
-    with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../appliance/abi/reasons.def"),
-              encoding="utf-8") as f:
-        reasons = ["none"] + re.findall(r"^TDM_(?:DROP|REFUSE|CAP|FALLBACK|FAULT)\((\w+),", f.read(), re.M)
-    with tempfile.TemporaryDirectory() as folder, \
-            Perf(os.path.realpath(os.path.join(BIN, "tandemd")), folder) as perf, \
-            Appliance(BIN, {"sched.route": "serial"}) as a:
-        perf.start(a.process.pid)
-        threads = [threading.Thread(target=a.complete, args=(f"{i} " + "storm " * 60, 20)) for i in range(6)]
-        for t in threads:
-            t.start()
-        for t in threads:
-            t.join()
-        s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        for _ in range(5):
-            s.sendto(b"no QUIC packet at all", ("10.88.0.2", 4433))
-        a.until(lambda: a.total("tandem_net_drops_total", "quic_") == 5)
-        time.sleep(0.5)
-        m = a.metrics()
-        seen = perf.stop()
-    fell = m['tandem_hybrid_iterations_total{outcome="fallback"}']
-    ran = sum(v for k, v in m.items() if k.startswith("tandem_iterations_total"))
-    assert fell > 0 and len(seen["fallback"]) == fell, (fell, len(seen["fallback"]))
-    assert {reasons[e[1]] for e in seen["fallback"]} == {"operator"}
-    assert len(seen["iter_end"]) == ran and len(seen["iter_begin"]) >= ran, (ran, seen["iter_end"][:3])
-    paths = ["idle", "prefill_only", "decode_only", "fused", "streams", "serial"]
-    for i, path in enumerate(paths):
-        assert sum(e[1] == i for e in seen["iter_end"]) == m[f'tandem_iterations_total{{path="{path}"}}'], path
-    took = sum(v for k, v in m.items() if k.startswith("tandem_iteration_seconds_sum"))
-    assert abs(sum(e[2] for e in seen["iter_end"]) / 1e9 - took) < 1e-6, took
-    assert len(seen["req_admit"]) == 6 and {e[2] for e in seen["req_admit"]} == {0}, seen["req_admit"]
-    for k, v in m.items():  # of the link's own reasons some came before perf did
-        if k.startswith('tandem_net_drops_total{reason="quic_'):
-            reason = reasons.index(k.split('"')[1])
-            assert sum(e[1] for e in seen["drop"] if e[0] == reason) == v, (k, v, seen["drop"])
-    print("perf saw", {name: len(list_) for name, list_ in seen.items()})
 
 
 def the_flight_recorder_lives_on_hugepages():
