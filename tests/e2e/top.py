@@ -127,6 +127,91 @@ def load(a, over):
     return threads
 
 
+def looks_whole(t, folder):
+    """Everything has its place at 80x24."""
+    t.until("interactive")
+    t.read(3)
+    for word in ("tandem", "ready", "first<", "gap<", "F fused", "virtual CTA", "tiles", "rings",
+                 "device", "1 all", "kv ["):
+        t.until(word)
+    lane = [line[8:] for line in t.screen.display if line[:8].strip() in ("", "0 ms")]
+    assert any("F" in line or "d" in line for line in lane), t.text()
+    colours = {t.screen.buffer[y][x].fg for y in range(24) for x in range(80)}
+    assert "green" in colours, colours
+    keep(folder, "top-80x24", t)
+
+
+def pages_turn(t):
+    """The keys of the last line do what it says."""
+    t.press("4")
+    t.until("times full")
+    t.press("5")
+    t.until("slowest")
+    t.until("length")
+    t.press("6")
+    t.until("no event yet")
+    t.press("?")
+    t.until("stops the picture")
+    t.press("1")
+    t.press("p")
+    t.until("PAUSED")
+    t.press("p")
+
+
+def drains_and_comes_back(a, t, over, threads):
+    """d asks first, drains, and takes it back; what ran ends whole."""
+    t.press("d")
+    t.until("drain: refuse what is new;")
+    t.press("n")
+    assert a.get("/ready")[0] == 200
+    t.press("d")
+    t.until("drain: refuse what is new;")
+    t.press("y")
+    a.until(lambda: a.get("/ready")[0] == 503)
+    t.until("drained by uid 0: tandemctl top")
+    t.until("draining")
+    over.set()  # what is new hears 503 now
+    for thread in threads:
+        thread.join()
+    t.press("d")
+    t.until("take requests again?")
+    t.press("y")
+    a.until(lambda: a.get("/ready")[0] == 200)
+
+
+def follows_its_size(t, folder):
+    """Resized under way: nothing outside, everything there again."""
+    for cols, rows in ((160, 48), (40, 10), (20, 5), (80, 24), (160, 48)):
+        t.resize(cols, rows)
+        t.read(1.5)
+        assert t.process.poll() is None, (cols, rows)
+        t.until("tandem")
+    t.until("1 all")
+    t.read(3)
+    keep(folder, "top-160x48", t)
+
+
+def speaks_without_colours(a):
+    """NO_COLOR: the same is said.  Gives the terminal, which runs on."""
+    t = Terminal(a, 80, 24, {"NO_COLOR": "1"})
+    t.until("virtual CTA")
+    t.read(1.5)
+    assert {t.screen.buffer[y][x].fg for y in range(24) for x in range(80)} == {"default"}
+    t.until("F fused")
+    return t
+
+
+def says_who_is_gone(a, t):
+    """The appliance goes: it says so and waits; without a terminal it says that."""
+    a.process.send_signal(signal.SIGTERM)
+    a.process.wait(PATIENCE)
+    t.until("no answer")
+    t.end()
+    r = subprocess.run([os.path.join(a.bin, "tandemctl"), "top"], stdin=subprocess.DEVNULL,
+                       capture_output=True, text=True, check=False)
+    assert r.returncode == 1 and "needs a terminal" in r.stderr, r
+
+
 def main():
     folder = sys.argv[2] if len(sys.argv) > 2 else None
     over = threading.Event()
@@ -134,75 +219,18 @@ def main():
         threads = load(a, over)
         time.sleep(3)
         t = Terminal(a, 80, 24)
-        t.until("interactive")
-        t.read(3)
-        for word in ("tandem", "ready", "first<", "gap<", "F fused", "virtual CTA", "tiles", "rings",
-                     "device", "1 all", "kv ["):
-            t.until(word)
-        lane = [line[8:] for line in t.screen.display if line[:8].strip() in ("", "0 ms")]
-        assert any("F" in line or "d" in line for line in lane), t.text()
-        colours = {t.screen.buffer[y][x].fg for y in range(24) for x in range(80)}
-        assert "green" in colours, colours
-        keep(folder, "top-80x24", t)
-        t.press("4")
-        t.until("times full")
-        t.press("5")
-        t.until("slowest")
-        t.until("length")
-        t.press("6")
-        t.until("no event yet")
-        t.press("?")
-        t.until("stops the picture")
-        t.press("1")
-        t.press("p")
-        t.until("PAUSED")
-        t.press("p")
-        t.press("d")
-        t.until("drain: refuse what is new;")
-        t.press("n")
-        assert a.get("/ready")[0] == 200
-        t.press("d")
-        t.until("drain: refuse what is new;")
-        t.press("y")
-        a.until(lambda: a.get("/ready")[0] == 503)
-        t.until("drained by uid 0: tandemctl top")
-        t.until("draining")
-        over.set()  # what is new hears 503 now
-        for thread in threads:
-            thread.join()
-        t.press("d")
-        t.until("take requests again?")
-        t.press("y")
-        a.until(lambda: a.get("/ready")[0] == 200)
+        looks_whole(t, folder)
+        pages_turn(t)
+        drains_and_comes_back(a, t, over, threads)
         over.clear()
         threads = load(a, over)
-        # resized under way: nothing outside, everything there again
-        for cols, rows in ((160, 48), (40, 10), (20, 5), (80, 24), (160, 48)):
-            t.resize(cols, rows)
-            t.read(1.5)
-            assert t.process.poll() is None, (cols, rows)
-            t.until("tandem")
-        t.until("1 all")
-        t.read(3)
-        keep(folder, "top-160x48", t)
+        follows_its_size(t, folder)
         t.end()
-        # without colours the same is said
-        t = Terminal(a, 80, 24, {"NO_COLOR": "1"})
-        t.until("virtual CTA")
-        t.read(1.5)
-        assert {t.screen.buffer[y][x].fg for y in range(24) for x in range(80)} == {"default"}
-        t.until("F fused")
-        # the appliance goes: it says so and waits
+        t = speaks_without_colours(a)
         over.set()
         for thread in threads:
             thread.join()
-        a.process.send_signal(signal.SIGTERM)
-        a.process.wait(PATIENCE)
-        t.until("no answer")
-        t.end()
-        r = subprocess.run([os.path.join(a.bin, "tandemctl"), "top"], stdin=subprocess.DEVNULL,
-                           capture_output=True, text=True, check=False)
-        assert r.returncode == 1 and "needs a terminal" in r.stderr, r
+        says_who_is_gone(a, t)
     return 0
 
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Checks of the tree that a compiler does not make: include arrows, who may
-include which library, banned words, layout, untested reasons, names that
-nobody uses, pages that name what is not there, programs that nothing runs,
-formatting.
+include which library, banned words, layout, long functions, untested reasons,
+names that nobody uses, pages that name what is not there, programs that
+nothing runs, formatting.
 
 usage: check_tree.py ROOT     prints one line per finding; exit 1 if any
        check_tree.py --self   proves that each check can fail
@@ -23,6 +23,7 @@ TOP = {"CMakeLists.txt", "appliance", "net", "scheduler", "kernels", "telemetry"
        "README.md", "LICENSE", "CMakePresets.json"}
 LINE_MAX = 100
 FILE_MAX = 600
+FUNCTION_MAX = 80  # lines, also of Python: a screen
 FILE_ENDS = {"c", "h", "def", "json", "bin", "gguf", "key", "raucb", "md", "py", "conf", "html"}  # no key of a section
 
 # Which rooms may include which outside headers.
@@ -135,6 +136,23 @@ def check_file(root, path, table, out):
             out.append(f"{path}:{i}: a private header leaves its room")
         elif target not in ("base", "abi") and target not in table.get(room, set()):
             out.append(f"{path}:{i}: {room} may not include {target} (TDM_ARROWS)")
+
+
+def check_functions(root, names, out):
+    """A function fits a screen.  In C, as clang-format has it: from the last line that begins at the margin to the
+    brace that ends there."""
+    for path in names:
+        if path.endswith((".c", ".h")):
+            begin = 0
+            for i, line in enumerate(read(root, path).split("\n"), 1):
+                if line == "}" and i - begin >= FUNCTION_MAX:
+                    out.append(f"{path}:{begin}: a function of {i - begin + 1} lines")
+                if re.match(r"\w", line):
+                    begin = i
+        elif path.endswith(".py"):
+            out += [f"{path}:{f.lineno}: {f.name} has {f.end_lineno - f.lineno + 1} lines"
+                    for f in ast.walk(ast.parse(read(root, path)))
+                    if isinstance(f, ast.FunctionDef) and f.end_lineno - f.lineno >= FUNCTION_MAX]
 
 
 def check_cycles(table, out):
@@ -397,6 +415,7 @@ def check(root):
             out.append(f"{n}: not in the agreed top level")
         if n.endswith(CODE):
             check_file(root, n, table, out)
+    check_functions(root, names, out)
     check_cycles(table, out)
     check_walked(root, names, table, out)
     check_reasons(root, names, out)
@@ -458,6 +477,9 @@ def self_test():
             "```\ncmake --preset absent; cmake --preset release\ntests/none --set door.bytes=2\n```\n")
         put("tests/e2e/lonely.py", "# SPDX-License-Identifier: Apache-2.0\nimport friend\n")
         put("tests/e2e/friend.py", "# SPDX-License-Identifier: Apache-2.0\n")
+        put("tests/unit/ring/test_long.c", spdx + "int long_one(\n    int a) {\n" + "    a++;\n" * 80 + "}\n"
+            "int fits(void) {\n" + "    f();\n" * 78 + "}\n")
+        put("tests/e2e/long.py", "def long_two():\n" + "    pass\n" * 80 + "def fits():\n" + "    pass\n" * 79)
         put("deploy/docs/page.md", "[a](gone.md) [b](page.md) `net/none.c` `scheduler/step.c` `door.size=1` `door.bytes` "
             "`tandem_gone` `tandem_here_count`\n")
         found = "\n".join(check(root))
@@ -472,7 +494,7 @@ def self_test():
                      "appliance/ring/lost.c: orders memory",
                      "README.md: a.ratio is 1.35 in the ledger, not 1.2", "b.us is 3.1415 in the ledger, not 3.2",
                      "the ledger has no a.lost.ratio", "links #gone, and", "no key door.wide", "tests/none is not there",
-                     "no preset absent",
+                     "no preset absent", "test_long.c:2: a function of 83 lines", "long_two has 81 lines",
                      "\"gone\": its text stands 0 times"):
             if want not in found:
                 print(f"self-test: the check for '{want}' did not fire\n{found}")
@@ -481,7 +503,7 @@ def self_test():
                 or "ring.c: orders" in found or "\"there\"" in found \
                 or "--told" in found or "page.md: links page.md" in found or "step.c is not" in found \
                 or "door.bytes" in found or "tandem_here" in found or "friend.py" in found or "docs/page.md: no page" in found or "lets api" in found \
-                or "page.md: a.ratio" in found or "a-head-of-it" in found or "preset release" in found:
+                or "page.md: a.ratio" in found or "a-head-of-it" in found or "80 lines" in found or "preset release" in found:
             print("self-test: a test that exists was missed, a figure that is right, a name in use, a pair or a mutant")
             return 1
     return 0
