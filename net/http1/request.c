@@ -74,12 +74,12 @@ typedef struct fields {
     uint64_t sz;
     size_t coding_sz;
     uint32_t seen;  /* bit i: once[i] was there */
-    uint8_t is_bad; /* a name that is none, or a second line of once */
+    uint8_t is_bad; /* a name or value that is none, or a second line of once */
 } fields_t;
 
 /* Fields that may come once: of two, one reader takes the first and another
    the second.  Those of the length stand first. */
-enum { CONTENT_LENGTH, TRANSFER_ENCODING };
+enum { CONTENT_LENGTH, TRANSFER_ENCODING, HOST };
 static const char *const once[] = {"content-length", "transfer-encoding", "host",
                                    "authorization",  "content-type",      "origin",
                                    "x-request-id"};
@@ -101,6 +101,14 @@ static int is_name(const char *key) {
     return sz > 0 && key[sz] == '\0';
 }
 
+/* is_host: one host, perhaps with a port, or nothing (RFC 9110, 7.2; RFC 3986,
+   3.2.2). */
+static int is_host(const char *value) {
+    static const char good[] = "-._~%!$&'()*+,;=:[]0123456789abcdefghijklmnopqrstuvwxyz"
+                               "ABCDEFGHIJKLMNOPQRSTUVWXYZ";
+    return value[strspn(value, good)] == '\0';
+}
+
 /* add_coding keeps all lines of Content-Encoding, which is a list. */
 static void add_coding(fields_t *f, const char *value) {
     char *out = f->request->coding;
@@ -117,6 +125,9 @@ static enum MHD_Result add_field(void *cls, enum MHD_ValueKind kind, const char 
     if (!value) value = "";
     f->sz += strlen(key) + strlen(value) + 4; /* ": " and CR LF */
     f->is_bad |= !is_name(key);
+    /* The library ends a line at LF alone, others at CR as well (RFC 9110, 5.5). */
+    f->is_bad |= strpbrk(value, "\r\n") != NULL;
+    if (strcasecmp(key, once[HOST]) == 0) f->is_bad |= !is_host(value);
     add_once(f, key);
     if (strcasecmp(key, "content-encoding") == 0) add_coding(f, value);
     return MHD_YES;

@@ -362,6 +362,44 @@ static void nothing_is_smuggled_behind_a_body(void **state) {
     }
 }
 
+/* A host that two readers could cut differently is none (RFC 9112, 3.2). */
+static void a_host_that_cannot_be_one_is_refused(void **state) {
+    (void)state;
+    rig = rig_open(NULL);
+    static const struct {
+        const char *version, *host;
+        int is_good;
+    } c[] = {
+        {"1.1", "", 1},
+        {"1.0", "", 1},
+        {"1.1", "Host:\r\n", 1},
+        {"1.1", "Host: localhost\r\n", 1},
+        {"1.1", "Host: localhost:80\r\n", 1},
+        {"1.1", "Host: [::1]:80\r\n", 1},
+        {"1.1", "Host: a_b-c.~x%41!$&'()*+,;=\r\n", 1},
+        {"1.1", "Host: local host\r\n", 0},
+        {"1.1", "Host: local\thost\r\n", 0},
+        {"1.1", "Host: localhost/\r\n", 0},
+        {"1.1", "Host: http://localhost\r\n", 0},
+        {"1.1", "Host: user@localhost\r\n", 0},
+        {"1.1", "Host: localhost?a\r\n", 0},
+        {"1.1", "Host: localhost#a\r\n", 0},
+        {"1.1", "Host: local\\host\r\n", 0},
+        {"1.1", "Host: local\"host\r\n", 0},
+        {"1.1", "Host: local\x7fhost\r\n", 0},
+        {"1.0", "Host: a b\r\n", 0},
+    };
+    for (uint32_t i = 0; i < 2 * TDM_COUNT_OF(c); i++) {
+        char text[256];
+        const char *target = i % 2 == 0 ? "/info" : "http://localhost/info";
+        (void)snprintf(text, sizeof text, "GET %s HTTP/%s\r\n%sConnection: close\r\n\r\n", target,
+                       c[i / 2].version, c[i / 2].host);
+        const char *a = client_ask(rig, text);
+        has(a, c[i / 2].is_good ? " 200 OK" : " 400 Bad Request");
+        if (!c[i / 2].is_good) has(a, "bad_request");
+    }
+}
+
 /* Whoever stands before us may have read it in the other way, so it is not
    answered but refused, at once, and what is behind it is not read. */
 static void a_request_with_two_readings_is_the_last_of_its_connection(void **state) {
@@ -388,6 +426,12 @@ static void a_request_with_two_readings_is_the_last_of_its_connection(void **sta
         "Transfer-Encoding : chunked\r\n",
         "X(Y: 4\r\n",
         "Host: other\r\n",
+        "X: a\rContent-Length: 4\r\n",
+        "X: a\rHost: other\r\n",
+        "X: a\rb\r\n",
+        "X: \ra\r\n",
+        "X: a\r b\r\n",
+        "Authorization: Bearer a\rb\r\n",
         "Authorization: Bearer a\r\nAuthorization: Bearer b\r\n",
         "Content-Type: application/json\r\nContent-Type: text/plain\r\n",
         "Origin: http://localhost\r\nOrigin: http://evil.example\r\n",
@@ -434,6 +478,7 @@ int main(void) {
         CASE(a_reset_gives_the_place_back),
         CASE(a_pipeline_of_bodies_keeps_its_borders),
         CASE(nothing_is_smuggled_behind_a_body),
+        CASE(a_host_that_cannot_be_one_is_refused),
         CASE(a_request_with_two_readings_is_the_last_of_its_connection),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
