@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 void tdm_http1_config_default(tdm_http1_config_t *config) {
@@ -78,6 +79,26 @@ static tdm_status_t take_memory(tdm_http1_t *d, tdm_error_t *err) {
     memset(d->arena.base, 0, d->arena.sz); /* its pages are there before a request is */
     tdm_http1_slots_init(d, place, buf);
     return TDM_OK;
+}
+
+/* descriptors_take sees to it that the bound of connections is reached before
+   that of descriptors: without one, the library takes nobody until one of its
+   connections ends.  Raises the soft bound where it has to. */
+static tdm_status_t descriptors_take(const tdm_http1_t *d, tdm_error_t *err) {
+    struct rlimit l;
+    int least = dup(d->watch_fd); /* all below it are taken */
+    if (least >= 0) (void)close(least);
+    if (least < 0 || getrlimit(RLIMIT_NOFILE, &l) != 0)
+        return tdm_error_set(err, TDM_ERR_IO, "http1: descriptors: %s", strerror(errno));
+    uint64_t need = (uint64_t)least + LINK_MAX(&d->config) + DESCRIPTOR_SPARE;
+    if (l.rlim_cur >= need) return TDM_OK;
+    l.rlim_cur = TDM_MIN(need, l.rlim_max);
+    if (l.rlim_cur >= need && setrlimit(RLIMIT_NOFILE, &l) == 0) return TDM_OK;
+    return tdm_error_set(err, TDM_ERR_LIMIT,
+                         "http1: %u connections want %llu descriptors, %llu are allowed "
+                         "(ulimit -n, LimitNOFILE=)",
+                         d->config.conn_max, (unsigned long long)need,
+                         (unsigned long long)l.rlim_max);
 }
 
 /* listen_on makes the socket itself, so that a failure names its cause
@@ -155,6 +176,7 @@ tdm_status_t tdm_http1_open(const tdm_http1_config_t *config, const tdm_http1_wi
     st = tdm_http1_names_take(d, config->hosts ? config->hosts : "", name, err);
     if (st == TDM_OK && d->watch_fd < 0)
         st = tdm_error_set(err, TDM_ERR_IO, "epoll: %s", strerror(errno));
+    if (st == TDM_OK) st = descriptors_take(d, err);
     if (st == TDM_OK) st = take_memory(d, err);
     if (st == TDM_OK) st = listen_on(d, err);
     if (st == TDM_OK) st = start(d, err);

@@ -148,7 +148,9 @@ typedef struct tdm_http1_wires {
 } tdm_http1_wires_t;
 
 /* tdm_http1_open binds, listens and starts the library thread.  Copies
-   config and wires; the rings and blocks outlive the door. */
+   config and wires; the rings and blocks outlive the door.  Raises the soft
+   bound of descriptors to what its connections want; TDM_ERR_LIMIT where the
+   hard one is lower. */
 TDM_MUST_USE tdm_status_t tdm_http1_open(const tdm_http1_config_t *config,
                                          const tdm_http1_wires_t *wires, tdm_http1_t **out,
                                          tdm_error_t *err);

@@ -101,6 +101,10 @@ typedef struct link {
    a person, and twenty looks a second cost nothing. */
 #define PUT_OFF_NS (50 * TDM_NS_PER_MS)
 
+/* Descriptors that the rest of the process may open later: files that are
+   looked at for a moment, sockets of the console, pipes of the executor. */
+#define DESCRIPTOR_SPARE 64u
+
 #define FEED_MAX TDM_HTTP1_FEED_CNT_MAX
 
 /* links: the places there are for connections. */

@@ -16,6 +16,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -214,6 +215,51 @@ static void without_a_descriptor_a_peer_waits_and_nobody_spins(void **state) {
     }
 }
 
+/* soft_of opens a door of conn_max connections where soft and hard descriptors
+   are allowed, and gives the soft bound then; 0: the door was refused for it. */
+static uint64_t soft_of(uint32_t conn_max, rlim_t soft, rlim_t hard) {
+    int pipe_fd[2];
+    uint64_t out = 0;
+    assert_int_equal(pipe(pipe_fd), 0);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        struct rlimit l = {soft, hard};
+        tdm_http1_config_t config;
+        tdm_http1_wires_t wires = {.api_cnt = 1};
+        tdm_http1_t *door;
+        tdm_error_t err = {0};
+        tdm_http1_config_default(&config);
+        config.port = 0;
+        config.is_driven = 1;
+        config.conn_max = conn_max;
+        if (setrlimit(RLIMIT_NOFILE, &l) != 0) _exit(1);
+        tdm_status_t st = tdm_http1_open(&config, &wires, &door, &err);
+        if (st != TDM_OK && (st != TDM_ERR_LIMIT || !strstr(err.text, "descriptors"))) _exit(1);
+        if (st != TDM_OK) l.rlim_cur = 0;
+        if (st == TDM_OK && getrlimit(RLIMIT_NOFILE, &l) != 0) _exit(1);
+        out = l.rlim_cur;
+        _exit(write(pipe_fd[1], &out, sizeof out) != sizeof out);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    assert_int_equal(read(pipe_fd[0], &out, sizeof out), sizeof out);
+    (void)close(pipe_fd[0]);
+    (void)close(pipe_fd[1]);
+    return out;
+}
+
+/* So that its bound is reached before the process's: over that one, peers are
+   refused in order; without a descriptor, they hang. */
+static void a_door_has_descriptors_for_its_connections(void **state) {
+    (void)state;
+    assert_int_equal(soft_of(64, 1024, 1024), 1024); /* as it was */
+    assert_in_range(soft_of(2000, 256, 4096), 2000, 2400);
+    assert_int_equal(soft_of(2000, 256, 2000), 0);
+    assert_int_equal(soft_of(512, 256, 512), 0);
+}
+
 static void a_name_is_taken_over_from_the_dead_only(void **state) {
     (void)state;
     tdm_error_t err = {0};
@@ -351,6 +397,7 @@ int main(void) {
         T(the_api_answers_over_it),
         T(connections_over_it_are_bounded),
         T(without_a_descriptor_a_peer_waits_and_nobody_spins),
+        T(a_door_has_descriptors_for_its_connections),
         T(a_name_is_taken_over_from_the_dead_only),
         T(what_is_no_socket_stays),
         T(a_feed_goes_on),
