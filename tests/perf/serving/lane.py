@@ -16,7 +16,7 @@ import time
 
 import iterations
 from appliance import Appliance
-from sitting import SPREAD, TTFT_MS, guess, highest, measured, trace_of
+from sitting import SPREAD, TTFT_MS, guess, measured, trace_of
 
 START_S = 15  # until an appliance serves
 REST_S = 4  # around a window, and for the end of the appliance
