@@ -300,7 +300,9 @@ static json_t *replay(const tdm_ctl_options_t *o, const tdm_cell_window_t *w, po
             (void)usleep(SAMPLE_NS / TDM_NS_PER_US);
         }
         rewind(out);
-        if (WIFEXITED(status) && WEXITSTATUS(status) == 0) said = json_loadf(out, 0, NULL);
+        /* one whose requests had no answer is told too: missed() names it */
+        int rc = WIFEXITED(status) ? WEXITSTATUS(status) : TDM_EXIT_FAILED;
+        if (rc == 0 || rc == TDM_EXIT_DEGRADED) said = json_loadf(out, 0, NULL);
         if (!said)
             (void)tdm_error_set(err, TDM_ERR_CLOSED,
                                 tdm_leave_by() ? "interrupted" : "a replay did not end well");

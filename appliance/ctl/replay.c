@@ -16,10 +16,9 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-enum { EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_UNREACHABLE = 4 };
-
 #define LEAD_NS (200 * TDM_NS_PER_MS) /* from the last preparation to the first arrival */
 #define TICK_NS (200 * TDM_NS_PER_MS) /* progress and patience */
+#define LINE_NS (10 * TDM_NS_PER_S)   /* of progress where no terminal is: what a log bears */
 
 /* What the command line asked for. */
 typedef struct words {
@@ -45,7 +44,7 @@ typedef struct replay {
     uint32_t slot_cnt, spare_cnt, next;
     char *body;
     size_t body_sz;
-    int64_t start_ns, tick_ns;
+    int64_t start_ns, tick_ns, line_ns;
     uint32_t look_cnt[2]; /* at the queue, in the window's first and last quarter */
     FILE *records;
 } replay_t;
@@ -294,20 +293,35 @@ static void cut(replay_t *r, int64_t now_ns) {
     while (r->next < r->list.row_cnt) skip(r, TDM_OUTCOME_UNSENT, -1);
 }
 
-static void progress(const replay_t *r, int is_last) {
+/* account writes how far the replay is. */
+static void account(const replay_t *r, char *line, size_t sz) {
     const tdm_tally_t *t = &r->tally;
-    uint32_t rows = r->list.row_cnt, done = (uint32_t)(30.0 * (double)t->row_cnt / rows);
+    uint64_t none = tdm_tally_unanswered(t);
+    int n = snprintf(line, sz, "%llu of %u, %u open, %llu refused, ",
+                     (unsigned long long)t->row_cnt, r->list.row_cnt, r->slot_cnt - r->spare_cnt,
+                     (unsigned long long)t->outcome[TDM_OUTCOME_REFUSED]);
+    if (none)
+        n += snprintf(line + n, sz - (size_t)n, "%llu unanswered, ", (unsigned long long)none);
+    (void)snprintf(line + n, sz - (size_t)n, "TTFT p50 %.0f ms, TBT p99 %.0f ms",
+                   (double)tdm_tally_at(&t->ttft, 0.5) / 1e6,
+                   (double)tdm_tally_at(&t->gap, 0.99) / 1e6);
+}
+
+static void progress(replay_t *r, int64_t now_ns, int is_last) {
+    uint32_t done = (uint32_t)(30.0 * (double)r->tally.row_cnt / r->list.row_cnt);
     struct winsize size = {0};
-    char line[256];
-    if (r->w->is_quiet || !isatty(STDERR_FILENO)) return;
+    char told[200], line[sizeof told + 64];
+    if (r->w->is_quiet) return;
+    account(r, told, sizeof told);
+    if (!isatty(STDERR_FILENO)) {
+        if (is_last || now_ns < r->line_ns) return;
+        r->line_ns = now_ns + LINE_NS;
+        fprintf(stderr, "%.0f s: %s\n", (double)(now_ns - r->start_ns) / 1e9, told);
+        return;
+    }
     (void)ioctl(STDERR_FILENO, TIOCGWINSZ, &size);
-    (void)snprintf(
-        line, sizeof line,
-        "[%.*s%.*s] %llu of %u, %u open, %llu refused, TTFT p50 %.0f ms, TBT p99 %.0f ms",
-        (int)done, "##############################", 30 - (int)done,
-        "..............................", (unsigned long long)t->row_cnt, rows,
-        r->slot_cnt - r->spare_cnt, (unsigned long long)t->outcome[TDM_OUTCOME_REFUSED],
-        (double)tdm_tally_at(&t->ttft, 0.5) / 1e6, (double)tdm_tally_at(&t->gap, 0.99) / 1e6);
+    (void)snprintf(line, sizeof line, "[%.*s%.*s] %s", (int)done, "##############################",
+                   30 - (int)done, "..............................", told);
     /* a line that wraps could not be written over */
     int cols = size.ws_col > 1 ? size.ws_col - 1 : 79;
     fprintf(stderr, "\r\033[K%.*s%s", cols, line, is_last ? "\n" : "");
@@ -370,6 +384,7 @@ static tdm_status_t run(replay_t *r, tdm_error_t *err) {
     tdm_status_t st = warm_up(r, err);
     r->warm_tally = r->tally; /* empty, with its targets: gaps count from here on */
     r->start_ns = tdm_clock_now_ns() + LEAD_NS;
+    r->line_ns = r->start_ns + LINE_NS;
     while (st == TDM_OK && (r->next < r->list.row_cnt || r->spare_cnt < r->slot_cnt)) {
         int64_t now_ns = tdm_clock_now_ns();
         if (tdm_load_relaxed(&stop)) {
@@ -393,9 +408,9 @@ static tdm_status_t run(replay_t *r, tdm_error_t *err) {
         r->tick_ns = now_ns + TICK_NS;
         lose_patience(r, now_ns);
         look(r, now_ns);
-        progress(r, 0);
+        progress(r, now_ns, 0);
     }
-    progress(r, 1);
+    progress(r, tdm_clock_now_ns(), 1);
     for (uint32_t i = 0; i < 2; i++) r->frame.waiting[i] /= TDM_MAX(r->look_cnt[i], 1u);
     tdm_tally_add_gaps(&r->tally, &r->warm_tally);
     return st;
@@ -438,6 +453,20 @@ static void release(replay_t *r) {
     tdm_workload_free(&r->warm);
 }
 
+/* unanswered says whom the server left without an answer. */
+static int unanswered(const replay_t *r) {
+    const uint64_t *cnt = r->tally.outcome;
+    if (!tdm_tally_unanswered(&r->tally)) return 0;
+    fprintf(stderr,
+            "tandemctl: replay: %llu of %llu requests had no whole answer: %llu lost with their "
+            "connection, %llu given up after %d s, %llu ended by an error\n",
+            (unsigned long long)tdm_tally_unanswered(&r->tally),
+            (unsigned long long)r->tally.row_cnt, (unsigned long long)cnt[TDM_OUTCOME_LOST],
+            (unsigned long long)cnt[TDM_OUTCOME_TIMEOUT], r->w->o.seconds,
+            (unsigned long long)cnt[TDM_OUTCOME_FAILED]);
+    return TDM_EXIT_DEGRADED;
+}
+
 tdm_status_t tdm_ctl_replay_fit(int argc, char **argv, tdm_error_t *err) {
     static words_t w;
     return words_read(argc, argv, &w, err);
@@ -452,10 +481,10 @@ int tdm_ctl_replay(int argc, char **argv) {
     r->form.vocab = (uint32_t)w.vocab;
     r->form.is_plain = w.is_plain;
     tdm_status_t st = list_load(r, &err);
-    int rc = EXIT_FAILED;
+    int rc = TDM_EXIT_FAILED;
     if (st == TDM_OK) {
         st = prepare(r, &err);
-        if (st == TDM_ERR_CLOSED || st == TDM_ERR_TIMEOUT) rc = EXIT_UNREACHABLE;
+        if (st == TDM_ERR_CLOSED || st == TDM_ERR_TIMEOUT) rc = TDM_EXIT_UNREACHABLE;
     }
     struct sigaction sa = {.sa_handler = on_signal};
     (void)sigaction(SIGINT, &sa, NULL);
@@ -471,6 +500,7 @@ int tdm_ctl_replay(int argc, char **argv) {
     if (r->records && fclose(r->records) != 0 && st == TDM_OK)
         st = tdm_error_set(&err, TDM_ERR_IO, "%s: %s", w.records, strerror(errno));
     if (st != TDM_OK) fprintf(stderr, "tandemctl: replay: %s\n", err.text);
+    if (st == TDM_OK) rc = unanswered(r);
     release(r);
-    return st == TDM_OK ? 0 : rc;
+    return rc;
 }

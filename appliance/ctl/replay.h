@@ -38,6 +38,9 @@
    of tokens, so a prefix cache finds what it would find in service.
    --scale shrinks the blocks with the prompts.
 
+   Progress goes to stderr: a line that is written over on a terminal, a new
+   one each 10 s elsewhere, none with --quiet.
+
    Memory: one slot for each open request, bins for times; nothing grows
    with the length of the replay but the list itself. */
 
@@ -53,7 +56,9 @@
 TDM_MUST_USE tdm_status_t tdm_ctl_replay_fit(int argc, char **argv, tdm_error_t *err);
 
 /* tdm_ctl_replay reads argv[2..) and gives the exit status: 0, 1 failed,
-   2 usage, 4 unreachable. */
+   2 usage, 3 the replay went to its end and its summary is whole, but
+   requests had no whole answer (tdm_tally_unanswered; stderr says how
+   many), 4 unreachable. */
 int tdm_ctl_replay(int argc, char **argv);
 
 #endif /* TDM_CTL_REPLAY_H */

@@ -95,6 +95,11 @@ void tdm_tally_end(tdm_tally_t *t, const tdm_seen_t *s) {
     t->good_token_cnt += s->token_cnt;
 }
 
+uint64_t tdm_tally_unanswered(const tdm_tally_t *t) {
+    return t->outcome[TDM_OUTCOME_LOST] + t->outcome[TDM_OUTCOME_TIMEOUT] +
+           t->outcome[TDM_OUTCOME_FAILED];
+}
+
 /* --- what goes out ------------------------------------------------------------ */
 
 static double ms(int64_t ns) {

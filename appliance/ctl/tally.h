@@ -83,6 +83,11 @@ void tdm_tally_end(tdm_tally_t *t, const tdm_seen_t *seen);
 /* tdm_tally_add_gaps adds the gaps of another tally with the same targets. */
 void tdm_tally_add_gaps(tdm_tally_t *t, const tdm_tally_t *from);
 
+/* tdm_tally_unanswered counts the requests that had no whole answer: lost,
+   given up, or ended by an error.  A refusal is an answer; what the client
+   did not send, or cut, is its own. */
+uint64_t tdm_tally_unanswered(const tdm_tally_t *t);
+
 /* tdm_tally_at gives the time that a share of all do not exceed, 0 where
    there are none. */
 int64_t tdm_tally_at(const tdm_tally_bins_t *bins, double share);

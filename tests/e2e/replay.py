@@ -22,12 +22,17 @@ NO_PORT = {"port.kind": "none"}
 
 
 def replay(a, trace, *words, records=None, timeout=2 * PATIENCE):
-    """The summary of a replay, and its records where asked for."""
+    """The summary of a replay, and its records where asked for.  Its exit
+    status and what it says last tell whether somebody had no answer."""
     args = ["replay", "--insecure", "--trace", trace, "--json", *words]
     with tempfile.NamedTemporaryFile("r", suffix=".jsonl") as f:
-        r = a.ctl(*args, "--records", f.name, timeout=timeout)
+        r = a.ctl(*args, "--records", f.name, timeout=timeout, check=False)
         rows = [json.loads(line) for line in f.read().splitlines()]
+    assert r.returncode in (0, 3), r
     summary = json.loads(r.stdout)
+    none = summary["lost"] + summary["timeout"] + summary["failed"]
+    assert (r.returncode == 3) == (none > 0), (r.returncode, summary)
+    assert (f"{none} of {len(rows)} requests had no whole answer" in r.stderr) == (none > 0), r.stderr
     assert len(rows) == summary["requests"] and len({x["row"] for x in rows}) == len(rows)
     if records is not None:
         records += rows
@@ -354,8 +359,18 @@ def other_servers_are_understood():
         r = subprocess.run([os.path.join(BIN, "tandemctl"), "replay", "--door", "http1", "--http",
                             "http://127.0.0.1:8099", "--plain", "--json", "--trace", f.name,
                             "--rate", "100"], capture_output=True, text=True, timeout=PATIENCE, check=False)
+        # where no terminal is, a line each 10 s says how far it is, and --quiet none
+        slow = {quiet: subprocess.Popen(
+            [os.path.join(BIN, "tandemctl"), "replay", "--door", "http1", "--http", "http://127.0.0.1:8099", "--plain",
+             "--trace", f.name, "--requests", "7", "--cv", "0.05", "--rate", "0.25", *quiet],
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) for quiet in ((), ("--quiet",))}
+        for quiet, p in slow.items():
+            told = [x for x in p.communicate(timeout=PATIENCE)[1].splitlines() if "no whole answer" not in x]
+            assert len(told) == (0 if quiet else 2), told
+            for k, line in enumerate(told):
+                assert 10 * (k + 1) <= int(line.split()[0]) <= 12 * (k + 1) and " of 7, " in line, told
     server.shutdown()
-    assert r.returncode == 0, r.stderr
+    assert r.returncode == 3, r.stderr
     s = json.loads(r.stdout)
     assert (s["done"], s["refused"], s["lost"]) == (8, 4, 4), s
     assert s["tokens"] == 8 * 7 + 4 and s["reasons"] == {"overloaded_error": 4, "lost": 4}, s

@@ -49,7 +49,8 @@ def replay(a, trace, *words, records=None, timeout=900):
     args = ["replay", "--insecure", "--trace", trace, "--json", "--requests", "100000",
             "--vocab", "250", *words]
     with tempfile.NamedTemporaryFile("r", suffix=".jsonl") as f:
-        r = a.ctl(*args, "--records", f.name, timeout=timeout)
+        r = a.ctl(*args, "--records", f.name, timeout=timeout, check=False)
+        assert r.returncode in (0, 3), r  # 3: some had no answer, which the summary counts
         if records is not None:
             records += [json.loads(line) for line in f.read().splitlines()]
     return json.loads(r.stdout)
