@@ -13,13 +13,16 @@
 #include <string.h>
 #include <unistd.h>
 
-#define TICK_MS 200
+#define TICK_MS    200
+#define PATIENCE_S 2u /* with one answer: keys, and the word that none comes, wait for it */
 
 /* fetch gives the JSON of a path, NULL where nobody answers with any. */
 static json_t *fetch(const tdm_ctl_options_t *o, const char *path) {
     tdm_page_t page;
     tdm_error_t err = {0};
-    if (tdm_page_get(o, path, &page, &err) != TDM_OK) return NULL;
+    tdm_ctl_options_t brief = *o;
+    brief.seconds = TDM_MIN(o->seconds, PATIENCE_S);
+    if (tdm_page_get(&brief, path, &page, &err) != TDM_OK) return NULL;
     json_t *root = page.status == 200 && page.text ? json_loads(page.text, 0, NULL) : NULL;
     free(page.text);
     return root;
@@ -41,12 +44,13 @@ static void ask_lane(const tdm_ctl_options_t *o, tdm_top_view_t *v) {
 }
 
 static void ask_all(const tdm_ctl_options_t *o, tdm_top_view_t *v) {
+    static int64_t heard_ns;
+    int64_t now_ns = tdm_clock_now_ns();
     json_t *status = fetch(o, "/api/v1/status");
     v->is_gone = status == NULL;
-    if (!status) {
-        v->lane_next = 0; /* another life counts from 0 again */
-        return;
-    }
+    v->silent_s = (double)(tdm_clock_now_ns() - heard_ns) / 1e9;
+    if (!status) return;
+    heard_ns = now_ns;
     tdm_top_take_status(v, status);
     renew(&v->changes, fetch(o, "/api/v1/changes"));
     renew(&v->audit, fetch(o, "/api/v1/audit"));
@@ -157,7 +161,7 @@ int tdm_ctl_top(const tdm_ctl_options_t *o) {
     int64_t period_ns = (o->watch_s ? o->watch_s : 1) * TDM_NS_PER_S, due_ns = 0;
     for (;;) {
         int64_t now_ns = tdm_clock_now_ns();
-        if (!v.is_paused) ask_lane(o, &v);
+        if (!v.is_paused && !v.is_gone) ask_lane(o, &v);
         if (now_ns >= due_ns && !v.is_paused) {
             ask_all(o, &v);
             due_ns = now_ns + period_ns;

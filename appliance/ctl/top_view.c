@@ -9,12 +9,6 @@
 
 /* --- what was said ---------------------------------------------------------- */
 
-void tdm_top_take_status(tdm_top_view_t *v, json_t *status) {
-    json_decref(v->before);
-    v->before = v->status;
-    v->status = status;
-}
-
 static const char *text(const json_t *o, const char *key) {
     const char *s = json_string_value(json_object_get(o, key));
     return s ? s : "";
@@ -26,6 +20,16 @@ static double number(const json_t *o, const char *key) {
 
 static const json_t *part(const json_t *o, const char *key) {
     return json_object_get(o, key);
+}
+
+void tdm_top_take_status(tdm_top_view_t *v, json_t *status) {
+    if (number(status, "uptime_s") < number(v->status, "uptime_s")) {
+        tdm_top_forget(v);
+        v->lane_cnt = v->lane_next = 0;
+    }
+    json_decref(v->before);
+    v->before = v->status;
+    v->status = status;
 }
 
 static char letter_of(const json_t *row) {
@@ -113,13 +117,21 @@ static void header(const tdm_top_view_t *v, tdm_grid_t *g, int row) {
     int up = (int)number(s, "uptime_s");
     const char *state = v->is_gone ? "no answer" : text(s, "state");
     tdm_style_t style = strcmp(state, "ready") == 0 ? TDM_STYLE_GOOD : TDM_STYLE_BAD;
+    char load[128] = "";
+    if (!v->is_gone)
+        (void)snprintf(load, sizeof load, " run %.0f wait %.0f %.0f tok/s", number(r, "running"),
+                       number(r, "waiting"), grown(v, "tokens", "output"));
+    char rest[256];
+    int n =
+        snprintf(rest, sizeof rest, "%s up %d:%02d:%02d rev %.0f%s", v->is_paused ? " PAUSED" : "",
+                 up / 3600, up / 60 % 60, up % 60, number(s, "revision"), load);
     int col = say(g, row, 0, TDM_STYLE_BOLD, "tandem %s ", text(facts, "version"));
-    col = say(g, row, col, TDM_STYLE_PLAIN, "%.24s ", text(facts, "model"));
+    /* the model's name has what room the others leave */
+    int room = g->cols - col - 1 - (int)strlen(state) - n;
+    col = say(g, row, col, TDM_STYLE_PLAIN, "%.*s ", TDM_MIN(TDM_MAX(room, 8), 40),
+              text(facts, "model"));
     col = say(g, row, col, style, "%s", state);
-    col = say(g, row, col, TDM_STYLE_PLAIN, " up %d:%02d:%02d rev %.0f", up / 3600, up / 60 % 60,
-              up % 60, number(s, "revision"));
-    say(g, row, col, TDM_STYLE_PLAIN, " run %.0f wait %.0f %.0f tok/s%s", number(r, "running"),
-        number(r, "waiting"), grown(v, "tokens", "output"), v->is_paused ? " PAUSED" : "");
+    say(g, row, col, TDM_STYLE_PLAIN, "%s", rest);
 }
 
 static tdm_style_t style_of(const char *gravity) {
@@ -128,10 +140,16 @@ static tdm_style_t style_of(const char *gravity) {
                                              : TDM_STYLE_PLAIN;
 }
 
-/* verdict writes at most max findings and gives the row after them. */
+/* verdict writes at most max findings, or that nobody answers, and gives the
+   row after them. */
 static int verdict(const tdm_top_view_t *v, tdm_grid_t *g, int row, int max) {
     const json_t *list = part(v->status, "findings");
     size_t cnt = json_array_size(list);
+    if (v->is_gone) {
+        say(g, row, 0, TDM_STYLE_BAD,
+            "no answer for %.0f s: what stands below is what it said last", v->silent_s);
+        return row + 1;
+    }
     if (cnt == 0) say(g, row, 0, TDM_STYLE_GOOD, "nothing is wrong");
     for (size_t i = 0; i < cnt && (int)i < max; i++) {
         const json_t *f = json_array_get(list, i);
@@ -140,7 +158,7 @@ static int verdict(const tdm_top_view_t *v, tdm_grid_t *g, int row, int max) {
                       text(f, "gravity"), text(f, "text"));
         if (more) say(g, row + (int)i, col, TDM_STYLE_DIM, " (+%zu)", cnt - i - 1);
     }
-    return row + max;
+    return row + TDM_MIN(TDM_MAX((int)cnt, 1), max);
 }
 
 /* promise writes one objective of a class: what is promised, who kept it. */
@@ -173,8 +191,8 @@ static int promises(const tdm_top_view_t *v, tdm_grid_t *g, int row, int is_all)
     const json_t *l = part(v->status, "latency");
     const json_t *first = part(l, "ttft_ms"), *gap = part(l, "itl_ms");
     say(g, row, 0, TDM_STYLE_PLAIN,
-        "since start first p50 %.1f p99 %.1f ms, gap p50 %.1f p99 %.1f ms", number(first, "p50"),
-        number(first, "p99"), number(gap, "p50"), number(gap, "p99"));
+        "since start: first token p50 %.1f p99 %.1f ms, gap p50 %.1f p99 %.1f ms",
+        number(first, "p50"), number(first, "p99"), number(gap, "p50"), number(gap, "p99"));
     return row + 1 > begin + 2 ? row + 1 : begin + 2;
 }
 
@@ -283,18 +301,25 @@ static int tiles(const tdm_top_view_t *v, tdm_grid_t *g, int row) {
     return row + 1;
 }
 
-static int rings_line(const tdm_top_view_t *v, tdm_grid_t *g, int row) {
-    const json_t *list = part(v->status, "rings");
-    int col = say(g, row, 0, TDM_STYLE_BOLD, "rings "), shown = 0;
+/* rings_of writes the rings that were full, or those that were not, as far
+   as there is room. */
+static int rings_of(const json_t *list, tdm_grid_t *g, int row, int col, int is_full) {
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *r = json_array_get(list, i);
-        if (number(r, "capacity") <= 0 || col > g->cols - 22) continue;
         double full = number(r, "full");
-        col = say(g, row, col, full > 0 ? TDM_STYLE_WARN : TDM_STYLE_PLAIN, " %s %.0f/%.0f%s",
+        if ((full > 0) != is_full || number(r, "capacity") <= 0 || col > g->cols - 22) continue;
+        col = say(g, row, col, is_full ? TDM_STYLE_WARN : TDM_STYLE_PLAIN, " %s %.0f/%.0f%s",
                   text(r, "ring"), number(r, "high_watermark"), number(r, "capacity"),
-                  full > 0 ? " FULL" : "");
-        shown++;
+                  is_full ? " FULL" : "");
     }
+    return col;
+}
+
+static int rings_line(const tdm_top_view_t *v, tdm_grid_t *g, int row) {
+    const json_t *list = part(v->status, "rings");
+    int col = say(g, row, 0, TDM_STYLE_BOLD, "rings ");
+    col = say(g, row, col, TDM_STYLE_DIM, "at most");
+    (void)rings_of(list, g, row, rings_of(list, g, row, col, 1), 0);
     double n;
     const json_t *net = part(v->status, "net");
     const char *why = most(part(net, "drops"), &n);
@@ -312,6 +337,8 @@ static int device(const tdm_top_view_t *v, tdm_grid_t *g, int row) {
     col = say(g, row, col, TDM_STYLE_PLAIN, " %s, %.0f SMs, life %.0f, kv ",
               text(part(s, "tandem"), "backend"), number(gpu, "sms"), number(gpu, "life"));
     col = bar(g, row, col, 10, total > 0 ? number(kv, "used") / total : 0, TDM_STYLE_PLAIN);
+    col = say(g, row, col, TDM_STYLE_PLAIN, " %3.0f%%",
+              total > 0 ? 100 * number(kv, "used") / total : 0);
     if (json_is_number(part(power, "sm_clock_mhz")))
         say(g, row, col, TDM_STYLE_PLAIN, " SM clock %.0f of %.0f MHz",
             number(power, "sm_clock_mhz"), number(power, "sm_clock_max_mhz"));
@@ -386,16 +413,19 @@ static void keys(const tdm_top_view_t *v, tdm_grid_t *g) {
         say(g, row, 0, TDM_STYLE_BOLD, "%s", v->question);
         return;
     }
-    int col = say(g, row, 0, TDM_STYLE_DIM,
-                  "1 all 2 promises 3 lane 4 rings 5 requests 6 events  p pause d drain ? q");
+    int col =
+        say(g, row, 0, TDM_STYLE_DIM,
+            "1 all 2 promises 3 lane 4 rings 5 requests 6 events p pause d drain ? help q end");
     if (v->said[0]) say(g, row - 1, 0, TDM_STYLE_BOLD, "%-*s", g->cols, v->said);
     (void)col;
 }
 
 static void all(const tdm_top_view_t *v, tdm_grid_t *g) {
-    int row = verdict(v, g, 1, 1);
+    /* a higher terminal has more than one line of findings, and of events */
+    int row = verdict(v, g, 1, TDM_MAX(1, g->rows / 12 - 1));
     row = promises(v, g, row, 0);
-    int below = 4 + 1 + 2 + 3 + 1 + 1; /* attention, tiles, rings, device, events, keys */
+    int told = TDM_MAX(1, g->rows / 12 - 1);
+    int below = 4 + 1 + 2 + 3 + told + 1; /* attention, tiles, rings, device, events, keys */
     int height = g->rows - row - 1 - below;
     row = lane(v, g, row, TDM_MAX(height, 3));
     row = attention(v, g, row);
@@ -436,16 +466,19 @@ static void requests_page(const tdm_top_view_t *v, tdm_grid_t *g, int row) {
 
 static void help(tdm_grid_t *g, int row) {
     static const char *const line[] = {
-        "1 everything at once          4 rings, tiles and drops",
-        "2 promises and all findings   5 the slowest requests, by phase",
-        "3 the lane, as high as it fits  6 events: who changed what",
-        "p stops the picture, and goes on     d drains, or takes requests again, and asks first",
+        "1 everything at once             4 rings, tiles and drops",
+        "2 promises and all findings      5 the slowest requests, by phase",
+        "3 the lane, as high as it fits   6 events: who changed what",
+        "p stops the picture, and goes on",
+        "d drains, or takes requests again, and asks first",
         "q ends",
         "",
-        "The lane: a column is an iteration, the newest on the right. Its letter is the path that",
-        "ran, its height the time it took, '=' the time limit, '!' a token later than promised.",
-        "Percentages of promises and latencies are since start; rates, tiles and the lane are now.",
-        "What is wrong is said in words in the second line, of the last 15 seconds.",
+        "The lane: a column is an iteration, the newest on the right. Its letter is the",
+        "path that ran, its height the time it took, '=' the time limit, '!' a token",
+        "later than promised.",
+        "Promises, latencies, attention and rings' highest are since start; rates, tiles",
+        "and the lane are now. What is wrong is said in words in the second line, of the",
+        "last 15 seconds.",
     };
     head(g, row++, "help");
     for (size_t i = 0; i < TDM_COUNT_OF(line); i++)
@@ -469,6 +502,8 @@ void tdm_top_draw(const tdm_top_view_t *v, tdm_grid_t *g) {
     case TDM_TOP_HELP: help(g, verdict(v, g, 1, 1)); break;
     default: all(v, g); break;
     }
+    for (int r = 2; v->is_gone && r < g->rows; r++)
+        memset(g->style[r], TDM_STYLE_DIM, sizeof g->style[r]);
     for (int c = 0; c < g->cols && g->rows > 0; c++) put(g, g->rows - 1, c, TDM_STYLE_PLAIN, ' ');
     keys(v, g);
 }

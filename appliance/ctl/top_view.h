@@ -7,7 +7,8 @@
    so that tests look at every cell.
 
      header      state, model, uptime, revision, load
-     verdict     the gravest finding, in words
+     verdict     the gravest findings, in words; where nobody answers, for
+                 how long, and all below is dim
      promises    a row per class of service with traffic, or all with view 2
      lane        a column per iteration, newest right: its letter says the
                  path, its height the time, '=' the time limit
@@ -75,12 +76,14 @@ typedef struct tdm_top_view {
     tdm_top_page_t page;
     int is_paused;
     int is_gone;        /* the appliance does not answer */
+    double silent_s;    /* since when, where is_gone */
     char question[128]; /* asked in the last line instead of the keys; "": none */
     char said[160];     /* what came of it */
 } tdm_top_view_t;
 
 /* tdm_top_take takes one answer over and lets go of the one before;
-   iterations are added to the lane. */
+   iterations are added to the lane.  A status of a shorter uptime is of
+   another life: nothing is kept of the one before. */
 void tdm_top_take_status(tdm_top_view_t *v, json_t *status);
 void tdm_top_take_iterations(tdm_top_view_t *v, const json_t *page);
 

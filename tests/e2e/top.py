@@ -40,7 +40,8 @@ class Terminal:
         self.process = subprocess.Popen(
             [os.path.join(a.bin, "tandemctl"), "top"], stdin=slave, stdout=slave, stderr=slave,
             start_new_session=True, preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
-            env={**os.environ, "TERM": "xterm-256color", "TANDEM_SOCKET": a.settings["control.socket"],
+            # of xterm's sequences pyte lacks two that curses uses: repeat a letter, scroll by lines
+            env={**os.environ, "TERM": "linux", "TANDEM_SOCKET": a.settings["control.socket"],
                  **(env or {})})
         os.close(slave)
 
@@ -201,11 +202,44 @@ def speaks_without_colours(a):
     return t
 
 
-def says_who_is_gone(a, t):
-    """The appliance goes: it says so and waits; without a terminal it says that."""
+def hangs(a, t):
+    """One that hangs is told from one that answers, and keys are heard meanwhile."""
+    a.process.send_signal(signal.SIGSTOP)
+    t.until("no answer for ")
+    begin = time.monotonic()
+    t.press("2")
+    t.until("other ")
+    assert time.monotonic() - begin < 6, time.monotonic() - begin
+    a.process.send_signal(signal.SIGCONT)
+    t.until("nothing is wrong")
+    t.press("1")
+
+
+def gone(a, t):
     a.process.send_signal(signal.SIGTERM)
     a.process.wait(PATIENCE)
-    t.until("no answer")
+    t.until("no answer for ")
+    t.until("what stands below is what it said last")
+    assert "nothing is wrong" not in t.text() and "tok/s" not in t.text(), t.text()
+
+
+def another_life(a, t):
+    """Nothing of the one before stands in it."""
+    a.start()
+    t.until("ready")
+    t.until("first<")
+    t.read(2)
+    assert "virtual CTA prefill [................] decode  0 : 0" in t.text(), t.text()
+    lane = [line[8:] for line in t.screen.display if line[:8].strip() == "0 ms"]
+    assert lane and not set(lane[0]) - {" "}, t.text()
+
+
+def says_who_is_gone(a, t):
+    """The appliance goes: it says so and waits; without a terminal it says that."""
+    hangs(a, t)
+    gone(a, t)
+    another_life(a, t)
+    gone(a, t)
     t.end()
     r = subprocess.run([os.path.join(a.bin, "tandemctl"), "top"], stdin=subprocess.DEVNULL,
                        capture_output=True, text=True, check=False)

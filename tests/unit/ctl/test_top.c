@@ -92,22 +92,124 @@ static void everything_has_its_place_at_80x24(void **state) {
     (void)state;
     draw(80, 24);
     says("tandem 0.1.0");
-    says("ready up 1:02:05 rev 4 run 7 wait 5");
+    says("ready up 1:02:05 rev 4 run 7 wait 5 0 tok/s");
     says("warning: ring request was full (+1)");
     says("first<500ms [########]  99.00%");
     says("gap<50ms [####....]  50.00%");
-    says("since start first p50 12.5 p99 99.0 ms, gap p50 4.0 p99 40.0 ms");
+    says("since start: first token p50 12.5 p99 99.0 ms, gap p50 4.0 p99 40.0 ms");
     says("F fused  S serial");
     says("decode  300 : 100");
     says("prefill tiles 64x64 [#####.] 75% 128x64 [##....] 25%  split in 25%");
     says("75.0%  fallback operator 1  prefill ended: time_limit");
     says("api 95% (120ms)");
-    says("request 16/16 FULL");
+    says("rings at most request 16/16 FULL");
     says("most dropped: ip_ttl 5");
     says("power the device does not tell");
-    says("kv [#####.....] SM clock 1200 of 1980 MHz");
+    says("kv [#####.....]  50% SM clock 1200 of 1980 MHz");
     says("no event yet");
-    says("p pause d drain ? q");
+    says("p pause d drain ? help q end");
+}
+
+/* The name of a model has what room the words beside it leave: a pause and
+   the rate are seen at 80 columns. */
+static void a_long_name_hides_nothing(void **state) {
+    (void)state;
+    json_t *facts = json_object_get(view.status, "tandem");
+    (void)json_object_set_new(facts, "model",
+                              json_string("a-model-with-a-name-of-40-characters-1b"));
+    (void)json_object_set_new(view.status, "state", json_string("draining"));
+    (void)json_object_set_new(view.status, "uptime_s", json_real(3600.0 * 2000));
+    view.is_paused = 1;
+    draw(80, 24);
+    says("a-model-");
+    says("draining PAUSED up 2000:00:00 rev 4 run 7 wait 5 0 tok/s");
+}
+
+/* What an appliance said before it fell silent is no news: it says so, and
+   nothing is coloured as if it were. */
+static void what_is_stale_says_so(void **state) {
+    (void)state;
+    view.is_gone = 1;
+    view.silent_s = 75;
+    for (int page = TDM_TOP_ALL; page <= TDM_TOP_HELP; page++) {
+        view.page = (tdm_top_page_t)page;
+        draw(80, 24);
+        says("no answer");
+        says("no answer for 75 s: what stands below is what it said last");
+        assert_null(strstr(screen, "tok/s")); /* a rate is of now */
+        assert_null(strstr(screen, "run 7"));
+        assert_null(strstr(screen, "nothing is wrong"));
+        for (int r = 2; r < 23; r++)
+            for (int c = 0; c < 80; c++)
+                if (grid.ch[r][c] != ' ') assert_int_equal(grid.style[r][c], TDM_STYLE_DIM);
+    }
+    view.page = TDM_TOP_ALL;
+    view.is_gone = 0;
+    draw(80, 24);
+    assert_null(strstr(screen, "no answer"));
+}
+
+/* A life counts from 0: iterations and rates of the one before are no part
+   of its picture. */
+static void another_life_begins_anew(void **state) {
+    (void)state;
+    tdm_top_take_status(&view,
+                        json_loads("{\"uptime_s\":3726.5,\"tokens\":{\"output\":1500}}", 0, NULL));
+    draw(80, 24);
+    says(" 500 tok/s");
+    says("FSd?X");
+    assert_int_equal(view.lane_next, 5);
+    tdm_top_take_status(&view, json_loads("{\"uptime_s\":2,\"tokens\":{\"output\":8}}", 0, NULL));
+    draw(80, 24);
+    says(" 0 tok/s");
+    assert_null(strstr(screen, "FSd?X"));
+    assert_int_equal(view.lane_next, 0);
+    tdm_top_take_status(&view, json_loads("{\"uptime_s\":4,\"tokens\":{\"output\":28}}", 0, NULL));
+    draw(80, 24);
+    says(" 10 tok/s");
+}
+
+/* Promises follow what is found, however much room there is. */
+static void no_page_has_a_hole(void **state) {
+    (void)state;
+    view.page = TDM_TOP_PROMISES;
+    draw(120, 40);
+    says("warning: ring request was full");
+    says("notice: other");
+    assert_memory_equal(grid.ch[3], "interactive", 11);
+    assert_memory_equal(grid.ch[4], "batch", 5);
+    view.page =
+        TDM_TOP_ALL; /* where there is room, more of what is found is told, and more events */
+    draw(120, 40);
+    says("notice: other");
+    draw(80, 24);
+    assert_null(strstr(screen, "notice: other"));
+}
+
+/* Every line of help is whole at 80 columns. */
+static void help_fits(void **state) {
+    (void)state;
+    view.page = TDM_TOP_HELP;
+    draw(400, 40);
+    for (int r = 3; r < 39; r++)
+        for (int c = 80; c < 400; c++) assert_int_equal(grid.ch[r][c], ' ');
+}
+
+/* With too little room for all rings the ones that were full stand. */
+static void a_full_ring_is_not_cut(void **state) {
+    (void)state;
+    json_t *list = json_array();
+    for (int i = 0; i < 9; i++) {
+        char name[16];
+        (void)snprintf(name, sizeof name, "ring%d", i);
+        (void)json_array_append_new(list,
+                                    json_pack("{s:s, s:i, s:i, s:i}", "ring", name, "capacity", 512,
+                                              "high_watermark", i == 8 ? 512 : 3, "full", i == 8));
+    }
+    (void)json_object_set_new(view.status, "rings", list);
+    draw(80, 24);
+    says("ring8 512/512 FULL");
+    says("ring0 3/512");
 }
 
 /* What a board tells is drawn as power, load and what holds it back; what it
@@ -202,6 +304,12 @@ int main(void) {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
     const struct CMUnitTest tests[] = {
         T(everything_has_its_place_at_80x24),
+        T(a_long_name_hides_nothing),
+        T(what_is_stale_says_so),
+        T(another_life_begins_anew),
+        T(no_page_has_a_hole),
+        T(help_fits),
+        T(a_full_ring_is_not_cut),
         T(a_board_is_told_or_said_to_be_silent),
         T(the_lane_is_in_letters),
         T(every_page_keeps_inside_every_size),
