@@ -42,6 +42,8 @@ static int rates_read(const char *text, words_t *w) {
         if (end == text || !(v > 0.0 && v < 1e6)) return 0;
         if (*end == '@') warm = strtoul(end + 1, &end, 10);
         if (warm > TDM_SEQ_MAX || (*end && *end != ',')) return 0;
+        for (uint32_t i = 0; i < w->rate_cnt; i++)
+            if (v == w->rate[i]) return 0;
         w->warm[w->rate_cnt] = (uint32_t)warm;
         w->rate[w->rate_cnt++] = v;
         if (!*end) return 1;
@@ -73,7 +75,11 @@ static int policy_read(const char *text, size_t sz, tdm_planner_policy_t *p) {
 static int policies_read(const char *text, words_t *w) {
     for (w->policy_cnt = 0; w->policy_cnt < TDM_PLANNER_POLICY_MAX; text++) {
         size_t sz = strcspn(text, ",");
-        if (!policy_read(text, sz, &w->policy[w->policy_cnt++])) return 0;
+        tdm_planner_policy_t *p = &w->policy[w->policy_cnt];
+        if (!policy_read(text, sz, p)) return 0;
+        for (uint32_t i = 0; i < w->policy_cnt; i++)
+            if (strcmp(p->name, w->policy[i].name) == 0) return 0;
+        w->policy_cnt++;
         text += sz;
         if (!*text) return 1;
     }
@@ -101,9 +107,9 @@ static int list_read(const char *name, const char *value, words_t *w, tdm_error_
         const char *name;
         int (*read)(const char *text, words_t *w);
         const char *what;
-    } list[] = {{"--rates", rates_read, "up to 16 RATE[@WARM] above 0 and below 1e6"},
+    } list[] = {{"--rates", rates_read, "up to 16 RATE[@WARM], each once, above 0 and below 1e6"},
                 {"--policies", policies_read,
-                 "up to 8 of quantile, mean, margin:0.1 to margin:10, static:1 or "
+                 "up to 8, each once, of quantile, mean, margin:0.1 to margin:10, static:1 or "
                  "fifo:1 to 8192"},
                 {"--link-gbit", links_read, "up to 8 speeds from 0.001 to 1e6, rising"}};
     for (size_t i = 0; i < TDM_COUNT_OF(list); i++) {

@@ -100,24 +100,28 @@ static int counts_read(const char *line, double *prompt, double *output) {
 }
 
 static uint32_t length_of(double x) {
-    if (!(x >= 1.0)) return 1u;
-    return x < LENGTH_MAX ? (uint32_t)x : LENGTH_MAX;
+    return x >= 1.0 ? (uint32_t)x : 1u;
 }
 
-/* row_read reads one line. */
-static int row_read(format_t format, const char *line, origin_t *origin, tdm_workload_row_t *row) {
+/* row_read reads one line: ROW_OK, or what is wrong with it. */
+typedef enum row_is { ROW_OK, ROW_UNKNOWN, ROW_TOO_LONG } row_is_t;
+
+static row_is_t row_read(format_t format, const char *line, origin_t *origin,
+                         tdm_workload_row_t *row) {
     double at_s = 0.0, prompt = 0.0, output = 0.0;
     int ok = 0;
     if (format == FORMAT_MOONCAKE) ok = mooncake_read(line, &at_s, &prompt, &output);
     if (format == FORMAT_AZURE) ok = azure_read(line, origin, &at_s, &prompt, &output);
     if (format == FORMAT_COUNTS) ok = counts_read(line, &prompt, &output);
-    if (!ok || !(prompt >= 0.0) || !(output >= 0.0) || !(at_s >= 0.0) || at_s > 1e9) return 0;
+    if (!ok || !(prompt >= 0.0) || !(output >= 0.0) || !(at_s >= 0.0) || at_s > 1e9)
+        return ROW_UNKNOWN;
+    if (prompt > LENGTH_MAX || output > LENGTH_MAX) return ROW_TOO_LONG;
     if (origin->first_s < 0.0) origin->first_s = at_s;
     double since = at_s - origin->first_s; /* < 0: filed out of order; sort_rows */
     *row = (tdm_workload_row_t){.at_ns = (int64_t)(since * 1e9),
                                 .prompt_cnt = length_of(prompt),
                                 .output_cnt = length_of(output)};
-    return 1;
+    return ROW_OK;
 }
 
 static int by_arrival(const void *a, const void *b) {
@@ -136,8 +140,8 @@ static void sort_rows(tdm_workload_t *w) {
 }
 
 /* lines_read reads rows until the end; the number of a bad line, NO_ROW where
-   there is none at all, or 0. */
-static uint64_t lines_read(FILE *f, char *line, uint32_t row_max, tdm_workload_t *w) {
+   there is none at all, or 0.  *is_long says that a length is what is bad. */
+static uint64_t lines_read(FILE *f, char *line, uint32_t row_max, tdm_workload_t *w, int *is_long) {
     format_t format = FORMAT_NONE;
     origin_t origin = {.first_s = -1.0};
     for (uint64_t n = 1; w->row_cnt < row_max && fgets(line, LINE_MAX_, f); n++) {
@@ -145,7 +149,9 @@ static uint64_t lines_read(FILE *f, char *line, uint32_t row_max, tdm_workload_t
         if (n == 1 && (format = format_of(line)) == FORMAT_NONE) return 1;
         if (n == 1 && format != FORMAT_MOONCAKE) continue;
         if (line[0] == '\n' || line[0] == 0) continue;
-        if (!row_read(format, line, &origin, &w->row[w->row_cnt])) return n;
+        row_is_t is = row_read(format, line, &origin, &w->row[w->row_cnt]);
+        *is_long = is == ROW_TOO_LONG;
+        if (is != ROW_OK) return n;
         if (format == FORMAT_MOONCAKE && !blocks_read(line, w, &w->row[w->row_cnt])) return n;
         w->row_cnt++;
     }
@@ -162,9 +168,9 @@ tdm_status_t tdm_workload_read(const char *path, uint32_t row_max, tdm_workload_
     row_max = TDM_MIN(row_max, TDM_WORKLOAD_ROW_MAX);
     *w = (tdm_workload_t){.row = malloc(((size_t)row_max + 1u) * sizeof *w->row)};
     char *line = malloc(LINE_MAX_);
-    int is_memory = w->row && line, is_empty = (int)(fgetc(f) == EOF);
+    int is_memory = w->row && line, is_empty = (int)(fgetc(f) == EOF), is_long = 0;
     rewind(f);
-    uint64_t bad = is_memory ? lines_read(f, line, row_max, w) : 1;
+    uint64_t bad = is_memory ? lines_read(f, line, row_max, w, &is_long) : 1;
     free(line);
     (void)fclose(f);
     if (!is_memory || is_empty) {
@@ -175,6 +181,11 @@ tdm_status_t tdm_workload_read(const char *path, uint32_t row_max, tdm_workload_
     if (bad == NO_ROW) {
         tdm_workload_free(w);
         return tdm_error_set(err, TDM_ERR_CORRUPT, "%s: no request behind its heading", path);
+    }
+    if (is_long) {
+        tdm_workload_free(w);
+        return tdm_error_set(err, TDM_ERR_CORRUPT, "%s: line %llu has a length over %u tokens",
+                             path, (unsigned long long)bad, LENGTH_MAX);
     }
     if (bad == 1) {
         tdm_workload_free(w);

@@ -44,8 +44,8 @@ typedef struct tdm_workload {
 
 #define TDM_WORKLOAD_ROW_MAX (1u << 20)
 
-/* tdm_workload_read takes the first row_max rows of a file.  Lengths are
-   cut to [1, 2^20]. */
+/* tdm_workload_read takes the first row_max rows of a file.  A length of 0
+   is taken as 1; one over 2^20 is refused, by its line. */
 TDM_MUST_USE tdm_status_t tdm_workload_read(const char *path, uint32_t row_max, tdm_workload_t *w,
                                             tdm_error_t *err);
 

@@ -239,7 +239,10 @@ static void refusals_name_the_word_and_what_it_takes(void **state) {
                {"--requests", "0", "--requests takes a number from 2 to "},
                {"--gap-ms", "nan", "--gap-ms takes a number from 1 to 1e+06, not \"nan\""},
                {"--rates", "0", "--rates takes"},
+               {"--rates", "0.5,1,0.5", "RATE[@WARM], each once, above 0"},
+               {"--rates", "1@20,1.0@30", "each once"},
                {"--policies", "static:0", "--policies takes"},
+               {"--policies", "mean,static:512,mean", "--policies takes up to 8, each once,"},
                {"--speed", "9", "--speed"},
                {"--seed", NULL, "--seed takes a value"}};
     for (size_t i = 0; i < TDM_COUNT_OF(bad); i++) {

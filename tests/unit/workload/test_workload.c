@@ -189,7 +189,7 @@ static void a_bad_line_is_named(void **state) {
 
 static void lengths_are_cut_to_their_bounds(void **state) {
     (void)state;
-    assert_int_equal(read_text("num_prefill_tokens,num_decode_tokens\n1e30,0\n", 5), TDM_OK);
+    assert_int_equal(read_text("num_prefill_tokens,num_decode_tokens\n1048576,0\n", 5), TDM_OK);
     row_is(0, 0, 1u << 20, 1);
     tdm_workload_free(&w);
 }
@@ -308,6 +308,13 @@ static void what_is_no_trace_says_why(void **state) {
                {"prompt,output\n1,2\n", "line 1 is no request of a known format, nor a heading"},
                {"TIMESTAMP,ContextTokens,GeneratedTokens\n", "no request behind its heading"},
                {"num_prefill_tokens,num_decode_tokens\n1,2\n1\n", "line 3 is no request"},
+               {"num_prefill_tokens,num_decode_tokens\n1,2\n1048577,2\n",
+                "line 3 has a length over 1048576 tokens"},
+               {"num_prefill_tokens,num_decode_tokens\n1,1e30\n", "line 2 has a length over"},
+               {"{\"timestamp\": 1, \"input_length\": 2000000, \"output_length\": 1}\n",
+                "line 1 has a length over"},
+               {"TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03,9,inf\n",
+                "line 2 has a length over"},
                {"num_prefill_tokens,num_decode_tokens\n\n1,-2\n", "line 3 is no request"}};
     for (uint32_t i = 0; i < TDM_COUNT_OF(bad); i++) {
         assert_int_equal(read_text(bad[i].text, 10), TDM_ERR_CORRUPT);
