@@ -33,6 +33,7 @@ void tdm_journey_between(tdm_journey_t *out, const tdm_snapshot_t *before,
     out->packets_rx = GROWN(net_packets_total, TDM_LABEL_DIRECTION_rx);
     out->packets_tx = GROWN(net_packets_total, TDM_LABEL_DIRECTION_tx);
     out->drops = TOTAL(net_drops_total);
+    for (uint32_t i = 0; i < TDM_LABEL_CNT_DROP; i++) out->drop[i] = GROWN(net_drops_total, i);
     out->exchanges = TOTAL(exchanges_total);
     out->accepted = GROWN(admission_total, 0);
     out->refused = TOTAL(admission_total) - out->accepted;
@@ -77,7 +78,15 @@ size_t tdm_journey_text(const tdm_journey_t *j, char *buf, size_t cap) {
     tdm_text_t t = {buf, cap, 0};
     put(&t, "packets     ", j->packets_rx, " in, ");
     put(&t, "", j->packets_tx, " out, ");
-    put(&t, "", j->drops, " dropped\n");
+    put(&t, "", j->drops, j->drops ? " dropped:\n" : " dropped\n");
+    for (uint32_t i = 0; i < TDM_LABEL_CNT_DROP; i++) {
+        if (!j->drop[i]) continue;
+        put(&t, "            ", j->drop[i], " ");
+        tdm_text_str(&t, tdm_label_value(TDM_SET_DROP, i));
+        tdm_text_str(&t, ": ");
+        tdm_text_str(&t, tdm_reason_text((tdm_reason_t)(TDM_LABEL_FIRST_DROP + i)));
+        tdm_text_str(&t, "\n");
+    }
     put(&t, "requests    ", j->exchanges, " exchanges, ");
     put(&t, "", j->accepted, " accepted, ");
     put(&t, "", j->refused, " refused by the scheduler\n");

@@ -17,14 +17,15 @@ typedef struct tdm_journey {
     uint64_t packets_rx;
     uint64_t packets_tx;
     uint64_t drops;
-    uint64_t exchanges;           /* over all doors */
-    uint64_t accepted;            /* by the scheduler */
-    uint64_t refused;             /* by the scheduler */
-    uint64_t ring_full;           /* pushes that found a lane full, all rings */
-    uint64_t ring_high_water;     /* of the request ring, since start */
-    uint64_t tokens_prompt;       /* accepted */
-    uint64_t tokens_output;       /* handed to a door */
-    uint64_t path[TDM_ROUTE_CNT]; /* iterations */
+    uint64_t drop[TDM_LABEL_CNT_DROP]; /* of them by reason, in the order of reasons.def */
+    uint64_t exchanges;                /* over all doors */
+    uint64_t accepted;                 /* by the scheduler */
+    uint64_t refused;                  /* by the scheduler */
+    uint64_t ring_full;                /* pushes that found a lane full, all rings */
+    uint64_t ring_high_water;          /* of the request ring, since start */
+    uint64_t tokens_prompt;            /* accepted */
+    uint64_t tokens_output;            /* handed to a door */
+    uint64_t path[TDM_ROUTE_CNT];      /* iterations */
     uint64_t hybrid_fused;
     uint64_t hybrid_fallback;
     uint64_t vcta_planned[TDM_KIND_CNT];

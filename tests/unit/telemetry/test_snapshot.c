@@ -174,6 +174,7 @@ static void a_journey_is_the_growth_between_two_snapshots(void **state) {
     tdm_snapshot_take(&snap, both, 2, 5);
     tdm_count(&a, TDM_METRIC_net_packets_total, TDM_LABEL_DIRECTION_rx, 11);
     tdm_count(&a, TDM_METRIC_net_packets_total, TDM_LABEL_DIRECTION_tx, 12);
+    tdm_count(&a, TDM_METRIC_net_drops_total, tdm_label_reason(TDM_DROP_mac_not_ours), 5);
     tdm_count(&b, TDM_METRIC_net_drops_total, tdm_label_reason(TDM_DROP_udp_port), 2);
     tdm_count(&b, TDM_METRIC_admission_total,
               tdm_series2(TDM_METRIC_admission_total, TDM_LABEL_DECISION_accepted,
@@ -193,14 +194,18 @@ static void a_journey_is_the_growth_between_two_snapshots(void **state) {
     assert_int_equal(j.span_ns, 20);
     assert_int_equal(j.packets_rx, 11);
     assert_int_equal(j.packets_tx, 12);
-    assert_int_equal(j.drops, 2);
+    assert_int_equal(j.drops, 7);
+    assert_int_equal(j.drop[tdm_label_reason(TDM_DROP_udp_port)], 2);
     assert_int_equal(j.accepted, 1);
     assert_int_equal(j.refused, 3);
     assert_int_equal(j.path[TDM_ROUTE_FUSED], 4);
     assert_in_range(j.ttft_p99_ns, TDM_MS(5), TDM_MS(10));
     char text[1024];
     assert_true(tdm_journey_text(&j, text, sizeof text) < sizeof text);
-    assert_non_null(strstr(text, "11 in, 12 out, 2 dropped"));
+    /* why each packet went no further stands there: none of them was a request */
+    assert_non_null(strstr(text, "11 in, 12 out, 7 dropped:\n"
+                                 "            5 mac_not_ours: addressed to another station\n"
+                                 "            2 udp_port: a port nobody listens on\n"));
     assert_non_null(strstr(text, "fused 4"));
     assert_non_null(strstr(text, "prefill per decode 1.5"));
 }
