@@ -6,6 +6,7 @@
   const { element, table, Lines } = draw;
   const by = (id) => document.getElementById(id);
   let status = null, before = null;
+  let heard = 0; // when the appliance said something last, as Date.now()
   const iterations = [], heat = [];
 
   // --- panels, in their order -----------------------------------------------
@@ -130,9 +131,25 @@
     by("state").textContent = status.state;
     by("state").className = "badge " + (status.state === "ready" ? "good" : "critical");
     by("model").textContent = status.tandem.model;
-    by("facts").textContent = "version " + status.tandem.version + ", " + status.tandem.backend +
-      ", up " + number(status.uptime_s) + " s, revision " + status.revision + ", " +
-      number(delta((s) => s.tokens.output) / span(), 1) + " tokens a second";
+    by("facts").textContent = facts() + ", " + number(delta((s) => s.tokens.output) / span(), 1) + " tokens a second";
+    document.body.classList.remove("stale");
+  }
+
+  const facts = () => "version " + status.tandem.version + ", " + status.tandem.backend + ", up " + number(status.uptime_s) +
+    " s, revision " + status.revision;
+
+  // onSilence marks all that stands there as said before it.
+  function onSilence(why) {
+    by("link").textContent = "not connected (" + why + "), asking again";
+    by("state").textContent = "no answer";
+    by("state").className = "badge critical";
+    if (!status) return;
+    document.body.classList.add("stale");
+    by("facts").textContent = "then: " + facts();
+    const said = status.findings.map((f) => f.gravity + ": " + f.text);
+    const since = new Date(heard).toTimeString().slice(0, 8);
+    by("verdict").replaceChildren(element("p", "no answer since " + since + ": what stands below was said before", "critical"),
+      ...(said.length ? said : ["nothing is wrong"]).map((text) => element("p", "then: " + text, "dim")));
   }
 
   const sloOf = (s, cls, objective) => s.slo.find((r) => r.class === cls && r.objective === objective);
@@ -273,9 +290,25 @@
   const on = { status: onStatus, lane: onLane, requests: onRequests, changes: onChanges };
 
   // --- the stream ---------------------------------------------------------------
-  // By fetch, as EventSource cannot send a key.
+  // By fetch, as EventSource cannot send a key.  A stream that is open and says nothing is given up: it has
+  // something to say each second.
+  const SILENCE_MS = 6000;
+
   async function listen() {
-    const reply = await fetch("/api/v1/stream", { headers: operate.headers(), cache: "no-store" });
+    const gone = new AbortController();
+    let word = Date.now();
+    const watch = setInterval(() => {
+      if (Date.now() - word > SILENCE_MS) gone.abort(new Error("it says nothing"));
+    }, 1000);
+    try {
+      await read(gone.signal, () => { word = heard = Date.now(); });
+    } finally {
+      clearInterval(watch);
+    }
+  }
+
+  async function read(signal, onWord) {
+    const reply = await fetch("/api/v1/stream", { headers: operate.headers(), cache: "no-store", signal });
     if (!reply.ok) throw new Error(reply.status === 401 ? "a key is needed to look" : "the stream answers " + reply.status);
     by("link").textContent = "live";
     operate.renew(); // another process has another token
@@ -283,6 +316,7 @@
     for (let text = ""; ;) {
       const { value, done } = await reader.read();
       if (done) throw new Error("the stream ended");
+      onWord();
       text += value;
       const events = text.split("\n\n");
       text = events.pop();
@@ -300,9 +334,7 @@
         await listen();
       } catch (e) {
         if (Date.now() - begin > 5000) wait = 500;
-        by("link").textContent = "not connected (" + e.message + "), asking again";
-        by("state").textContent = "no answer";
-        by("state").className = "badge critical";
+        onSilence(e.message);
       }
       await new Promise((next) => setTimeout(next, wait));
     }

@@ -15,6 +15,7 @@ import os
 import re
 import select
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -271,6 +272,26 @@ def another_life(b, status):
         assert told == kept, (uptime, told, kept)
 
 
+def stale(b):
+    """What was said before the silence is told as such: no finding of then is red, or green, as if it were of
+    now, no rate stands there, and the panels are marked."""
+    b.until("document.getElementById('state').textContent === 'no answer'")
+    told = b.js("document.getElementById('verdict').innerText")
+    assert re.match(r"no answer since \d\d:\d\d:\d\d: what stands below was said before", told), told
+    assert "nothing is wrong" not in told.replace("then: nothing is wrong", ""), told
+    assert b.js("[...document.querySelectorAll('#verdict .good, #verdict .warning, #verdict .critical')].length") == 1
+    facts = b.js("document.getElementById('facts').textContent")
+    assert facts.startswith("then: ") and "tokens a second" not in facts, facts
+    assert b.js("getComputedStyle(document.getElementById('panels')).filter") != "none"
+
+
+def live_again(b):
+    b.until("document.getElementById('link').textContent === 'live'")
+    b.until("document.getElementById('state').textContent === 'ready'")
+    assert "since" not in b.js("document.getElementById('verdict').innerText")
+    assert b.js("getComputedStyle(document.getElementById('panels')).filter") == "none"
+
+
 def main():
     if not shutil.which("chromium"):
         return 77
@@ -325,11 +346,14 @@ def main():
                 over.set()
                 for t in threads:
                     t.join()
-            b.until("document.getElementById('state').textContent === 'no answer'")
+                a.process.send_signal(signal.SIGSTOP)  # the stream stays open and says nothing
+                stale(b)
+                a.process.send_signal(signal.SIGCONT)
+                live_again(b)
+            stale(b)
             b.errors.clear()  # the browser logs each refused connection
             with Appliance(sys.argv[1], settings) as a:
-                b.until("document.getElementById('link').textContent === 'live'")
-                b.until("document.getElementById('state').textContent === 'ready'")
+                live_again(b)
                 another_life(b, json.loads(a.get("/status")[1]))
             errors = [e for e in b.errors if "ERR_CONNECTION_REFUSED" not in e and "ERR_INCOMPLETE" not in e
                       and "503" not in e]
