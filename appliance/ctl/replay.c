@@ -2,14 +2,13 @@
 #include "appliance/ctl/replay.h"
 
 #include "appliance/abi/limits.h"
-#include "appliance/base/atomic.h"
 #include "appliance/base/clock.h"
+#include "appliance/ctl/leave.h"
 #include "appliance/ctl/wire.h"
 
 #include <errno.h>
 #include <jansson.h>
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,12 +49,6 @@ typedef struct replay {
 } replay_t;
 
 static replay_t self; /* jobs find their replay here: there is one in a process */
-static uint32_t stop; /* atomic: a signal came */
-
-static void on_signal(int number) {
-    (void)number;
-    tdm_store_relaxed(&stop, 1u);
-}
 
 /* --- words ------------------------------------------------------------------ */
 
@@ -363,7 +356,7 @@ static tdm_status_t warm_up(replay_t *r, tdm_error_t *err) {
     }
     while (st == TDM_OK && !is_warm(r, err)) {
         if (err->text[0]) return TDM_ERR_CLOSED;
-        if (tdm_clock_now_ns() > end_ns || tdm_load_relaxed(&stop))
+        if (tdm_clock_now_ns() > end_ns || tdm_leave_by())
             return tdm_error_set(err, TDM_ERR_TIMEOUT, "warm start: not all decodes have begun");
         st = r->wire->step(r->wire, tdm_clock_now_ns() + TICK_NS, err);
     }
@@ -387,7 +380,7 @@ static tdm_status_t run(replay_t *r, tdm_error_t *err) {
     r->line_ns = r->start_ns + LINE_NS;
     while (st == TDM_OK && (r->next < r->list.row_cnt || r->spare_cnt < r->slot_cnt)) {
         int64_t now_ns = tdm_clock_now_ns();
-        if (tdm_load_relaxed(&stop)) {
+        if (tdm_leave_by()) {
             give_up(r, TDM_OUTCOME_CUT, INT64_MAX, now_ns);
             r->frame.span_s = (double)TDM_MAX(now_ns - r->start_ns, INT64_C(0)) / 1e9;
             st = tdm_error_set(err, TDM_ERR_CLOSED, "interrupted, %u of %u were due", r->next,
@@ -486,9 +479,7 @@ int tdm_ctl_replay(int argc, char **argv) {
         st = prepare(r, &err);
         if (st == TDM_ERR_CLOSED || st == TDM_ERR_TIMEOUT) rc = TDM_EXIT_UNREACHABLE;
     }
-    struct sigaction sa = {.sa_handler = on_signal};
-    (void)sigaction(SIGINT, &sa, NULL);
-    (void)sigaction(SIGTERM, &sa, NULL);
+    tdm_leave_heed();
     if (st == TDM_OK) {
         st = run(r, &err);
         cool_down(r);
