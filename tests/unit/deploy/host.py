@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import unittest
 
 ROOT = ""
@@ -197,13 +198,37 @@ class Host(unittest.TestCase):
         r = t.run("hugepages", "take", "6")
         self.assertEqual((r.returncode, r.stdout), (0, "0\n"), r)
 
+    def test_hugepages_that_come_late_are_asked_for_again(self):
+        t = self.tree()
+        t.put("proc/sys/vm/nr_hugepages", "0\n")
+        t.put("proc/sys/vm/compact_memory", "")
+        t.put("proc/meminfo", "HugePages_Free: 0\nHugePages_Rsvd: 0\nHugepagesize: 2048 kB\n")
+        asked = []
+
+        def kernel():  # finds 100 pages, then 511, then all, one of them in use already
+            pool = "0"
+            for found in (100, 511, 512):
+                while (now := t.get("proc/sys/vm/nr_hugepages").strip()) in ("", pool):
+                    time.sleep(0.005)
+                asked.append((int(now), t.get("proc/sys/vm/compact_memory")))
+                pool = str(found + 1)
+                t.put("proc/sys/vm/nr_hugepages", pool)
+                t.put("proc/meminfo", f"HugePages_Free: {found}\nHugepagesize: 2048 kB\n")
+
+        thread = threading.Thread(target=kernel, daemon=True)
+        thread.start()
+        r = t.run("hugepages", "take", "512")
+        self.assertEqual((r.returncode, r.stdout), (0, "513\n"), r)
+        thread.join()
+        self.assertEqual(asked, [(512, ""), (101 + 412, "1\n"), (512 + 1, "1\n")])
+
     def test_hugepages_that_are_not_there_change_nothing(self):
         t = self.tree()
         t.put("proc/sys/vm/nr_hugepages", "10\n")
         t.put("proc/meminfo", "HugePages_Free: 4\nHugepagesize: 2048 kB\n")
         r = t.run("hugepages", "hold", "96", t.path("held"))
         self.assertEqual(r.returncode, 1, r)
-        self.assertIn("need 96 free pages of 2048 KiB", r.stderr)
+        self.assertIn("need 96 free pages of 2048 KiB, the kernel was 92 short after 5 tries", r.stderr)
         self.assertEqual(t.get("proc/sys/vm/nr_hugepages"), "10\n")
         self.assertFalse(os.path.exists(t.path("held")))
         for bad in ("", "-1", "1e3", "12345678"):
