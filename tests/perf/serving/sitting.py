@@ -213,9 +213,9 @@ def below(name, entry, cells, shares):
 def lanes_of(entries):
     """Who measures what, for 1, 2 and 4 lanes: the lists of this file's head.  A lane has some 20 windows in half an
     hour, which the knees of both promises take; then what the plan is held against, other traces near their capacity
-    and the other ways to serve."""
+    and the other ways to serve, each at five rates; what is worth less than those comes last."""
     a, b = "arxiv_sample_60", "arxiv_sample_30"
-    order = ("knees", "short", "low", "high", "ways", "at_short", "traces", "short_edge", "series", "rest_low", "short_low", "grid")
+    order = ("knees", "short", "low", "high", "ways", "at_short", "traces", "rest_low", "second", "short_edge", "series", "short_low", "grid")
     parts = {k: [] for k in order}
     if a in entries:
         fused, serial, fixed, streams, fused_fixed, fixed2, arrival = entries[a]["cells"]
@@ -223,8 +223,9 @@ def lanes_of(entries):
         parts["low"] = below(a, entries[a], [0], (0.85, 0.7, 0.5))
         parts["ways"] = [*knees(a, [streams], True)[:3], *knees(a, [fused_fixed], True)[:3],
                          *knees(a, [arrival], True)[:3], [a, fused, f"as {arrival}"]]
-        parts["rest_low"] = below(a, entries[a], [1, 2, 3, 4, 5], (0.85, 0.7, 0.5))
-        parts["grid"] = [*knees(a, [fixed2], True)[:3], *([a, c, "next"] for c in (streams, fused_fixed, fixed2) for _ in range(3)),
+        parts["rest_low"] = below(a, entries[a], [1, 2, 3], (0.85, 0.7, 0.5))
+        parts["second"] = [*knees(a, [fixed2], True)[:3], *below(a, entries[a], [5, 4], (0.7, 0.5, 0.85))]
+        parts["grid"] = [*([a, c, "next"] for c in (streams, fused_fixed, fixed2) for _ in range(3)),
                          *([a, c, "rest"] for c in entries[a]["cells"] for _ in SHARES)]
     if b in entries:
         fused, serial, fixed = entries[b]["cells"][:3]
@@ -244,7 +245,7 @@ def lanes_of(entries):
     short = [k for k in order if "short" in k or k in ("high", "traces", "series")]
     return {"1": [one_of(*order)],
             "2": [one_of(*(k for k in order if k not in short)), one_of(*short)],
-            "4": [one_of("knees", "low", "rest_low", "grid"), one_of(*(k for k in short if "short" in k)),
+            "4": [one_of("knees", "low", "rest_low", "second", "grid"), one_of(*(k for k in short if "short" in k)),
                   parts["ways"], one_of("high", "traces", "series")]}
 
 
