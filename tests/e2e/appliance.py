@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """One tandemd in the caller's network namespace, and ways to talk to it."""
+import ctypes
 import http.client
 import json
 import os
@@ -13,6 +14,29 @@ import time
 
 PORT = 8080
 PATIENCE = 120  # seconds: what must come comes at once, but the machine may have much other work
+PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
+ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # what outlives its tandemd becomes a child of the test
+
+
+def process(pid):
+    """(name, state, parent) of a process; None: there is none."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii") as f:
+            name, rest = f.read().split("(", 1)[1].rsplit(")", 1)
+    except OSError:
+        return None
+    return name, rest.split()[0], int(rest.split()[1])
+
+
+def lives(pid):
+    """Also what has ended stays listed until its parent asks how."""
+    return (process(pid) or ("", "Z"))[1] != "Z"
+
+
+def orphans(program):
+    """The pids of a program that outlived what had started it."""
+    return [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc")))
+            if lives(pid) and (process(pid) or ())[::2] == (program, os.getpid())]
 
 
 class Appliance:
@@ -66,6 +90,13 @@ class Appliance:
                 self.process.wait()
                 raise
         self.dir.cleanup()
+        end = time.monotonic() + 10
+        while left := orphans("tandem-exec"):
+            if time.monotonic() > end:
+                for pid in left:
+                    os.kill(pid, signal.SIGKILL)
+                raise AssertionError(f"tandemd has ended and left executors: {left}")
+            time.sleep(0.02)
 
     def children(self):
         path = f"/proc/{self.process.pid}/task/{self.process.pid}/children"

@@ -19,7 +19,7 @@ import threading
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from appliance import PATIENCE, Appliance  # noqa: E402
+from appliance import PATIENCE, Appliance, lives  # noqa: E402
 
 BIN = ""
 FLEET = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../deploy/fleet")
@@ -226,7 +226,7 @@ def story(members, balancer):
         assert all(a in in_flight for a in lost), told(a for a in lost if a not in in_flight)
         assert all(a.begin < killed and a.server in (two.name, None) for a in lost), told(lost)
         for pid in children:
-            until(lambda pid=pid: not os.path.exists(f"/proc/{pid}"), PATIENCE, "an executor outlived its tandemd")
+            until(lambda pid=pid: not lives(pid), PATIENCE, "an executor outlived its tandemd")
         two.start()
         served_by_all(load, names)
         print(f"killed and back: {len(in_flight)} may have been in flight on it, {len(lost)} of them failed",

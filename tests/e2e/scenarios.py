@@ -16,7 +16,7 @@ import threading
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from appliance import PATIENCE, PORT, Appliance, run_fact, stream_ids  # noqa: E402
+from appliance import PATIENCE, PORT, Appliance, lives, run_fact, stream_ids  # noqa: E402
 
 BIN = ""
 NO_PORT = {"port.kind": "none"}
@@ -303,8 +303,7 @@ def a_killed_appliance_leaves_nothing():
             assert hugepages_free() < before
             a.process.kill()
             a.process.wait()
-            a.until(lambda: not os.path.exists(f"/proc/{child}") or
-                    open(f"/proc/{child}/stat", encoding="ascii").read().split()[2] == "Z")
+            a.until(lambda: not lives(child))
             a.until(lambda: hugepages_free() == before)
             links = subprocess.run(["ip", "-br", "link"], capture_output=True, text=True, check=True)
             assert "tandem0" not in links.stdout, links.stdout

@@ -21,7 +21,7 @@ import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
-from appliance import Appliance  # noqa: E402
+from appliance import Appliance, lives  # noqa: E402
 
 ARGS = None
 WATCHDOG_MS = 1000  # half of what faulty_exec hangs for
@@ -148,15 +148,8 @@ class Recovery(threading.Thread):
     def step(self, name):
         self.at.setdefault(name, round(time.monotonic() - self.begin, 3))
 
-    def is_dead(self):
-        try:
-            with open(f"/proc/{self.pid}/stat", encoding="ascii") as f:
-                return f.read().rsplit(")", 1)[1].split()[0] in "ZX"
-        except OSError:
-            return True
-
     def look(self):
-        if "dead" not in self.at and self.is_dead():
+        if "dead" not in self.at and not lives(self.pid):
             self.step("dead")
         if set(self.a.children()) - {self.pid}:
             self.step("started")

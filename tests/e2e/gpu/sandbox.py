@@ -17,9 +17,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
-from appliance import Appliance  # noqa: E402
+from appliance import Appliance, orphans  # noqa: E402
 
 PROMPTS = [[3 + i * 7 % 200 for i in range(n)] for n in (5, 40, 200)]
 REFUSED = re.compile(r"^\d+\s+(\w+)\((.*)\)\s+= -1 (EPERM|EACCES)\b")
@@ -47,12 +48,12 @@ def served(folder, args, sandbox):
 
 
 def traced_bin(folder, args, log):
-    """A folder of programs in which the executor is under strace."""
+    """A folder of programs in which the executor is under strace, which is not its parent (-D): tandemd is, and ends it."""
     for name in ("tandemd", "tandemctl"):
         shutil.copy2(os.path.join(args.bin, name), os.path.join(folder, name))
     path = os.path.join(folder, "tandem-exec")
     with open(path, "w", encoding="ascii") as f:
-        f.write(f'#!/bin/sh\nexec strace -f -qq -Z -s 80 -o "{log}" "{os.path.join(args.bin, "tandem-exec")}" "$@"\n')
+        f.write(f'#!/bin/sh\nexec strace -D -f -qq -Z -s 80 -o "{log}" "{os.path.join(args.bin, "tandem-exec")}" "$@"\n')
     os.chmod(path, 0o755)
     return folder
 
@@ -60,6 +61,14 @@ def traced_bin(folder, args, log):
 def may_trace():
     return shutil.which("strace") and subprocess.run(["strace", "-qq", "-o", os.devnull, "true"], capture_output=True,
                                                      check=False).returncode == 0
+
+
+def await_tracer():
+    """Until strace has written all and ended."""
+    end = time.monotonic() + 30
+    while orphans("strace"):
+        assert time.monotonic() < end, "strace did not end"
+        time.sleep(0.05)
 
 
 def whole(lines):
@@ -101,6 +110,7 @@ def main():
         with tempfile.TemporaryDirectory(prefix="tandem-sandbox-") as folder:
             log = os.path.join(folder, "calls")
             traced = served(traced_bin(folder, args, log), args, "on")[0]
+            await_tracer()
             with open(log, encoding="utf-8", errors="replace") as f:
                 found = refusals(f)
         as_outside = as_outside and traced == inside
