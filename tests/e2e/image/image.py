@@ -126,7 +126,7 @@ class House:
         """One streamed answer over HTTP/3: (tokens, when its first byte came), or None."""
         p = subprocess.Popen([self.ctl, "generate", "1 2 3", "--host", "10.88.0.2", "--insecure", "--max-tokens", "16",
                               "--temperature", "0", "--ids", "--seconds", str(seconds), "--key", KEY,
-                              "--http", "http://127.0.0.1:9", "--model", "dummy:tiny"],
+                              "--model", "dummy:tiny"],
                              stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         first = p.stdout.read(1)
         at = time.monotonic()

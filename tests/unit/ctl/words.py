@@ -2,11 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every command of tandemctl against every option of any: one that the
 command has a use for is taken, any other is refused by its name, with the
-command's own lines of help; and no script or page
-has anybody type such a one.  usage: words.py TANDEMCTL ROOT
+command's own lines of help; and no script, page or rare test types such a
+one.  usage: words.py TANDEMCTL ROOT
 
 The words are such that a command with good options ends at once: nobody
 listens, a word it needs is missing, or the process it waits for is gone."""
+import ast
 import concurrent.futures
 import os
 import re
@@ -93,10 +94,27 @@ def typed(root):
                     yield os.path.relpath(path, root), line.split()
 
 
+def driven(root):
+    """What the end-to-end tests that not every run has (a guest, an image, a GPU, a storm) have tandemctl do."""
+    for folder in ("guest", "image", "gpu", "storm"):
+        for place, _, names in os.walk(os.path.join(root, "tests/e2e", folder)):
+            for path in (os.path.join(place, n) for n in names if n.endswith(".py")):
+                with open(path, encoding="utf-8") as f:
+                    tree = ast.parse(f.read())
+                for node in ast.walk(tree):
+                    said = node.args if isinstance(node, ast.Call) else node.elts if isinstance(node, ast.List) else []
+                    words = [getattr(w, "value", None) if isinstance(w, ast.Constant) else None for w in said]
+                    words = [w if isinstance(w, str) else "" for w in words]
+                    begin = next((i for i, w in enumerate(words) if any(c.split()[0] == w for c in COMMANDS if c[0] != "-")),
+                                 len(words))
+                    if any(w.startswith("--") for w in words[begin:]):
+                        yield os.path.relpath(path, root), words[begin:]
+
+
 def check_typed(root):
     """Each option of those has a use there: the table says so, and main holds the table to the program."""
     wrong, cnt = [], 0
-    for path, words in typed(root):
+    for path, words in [*typed(root), *driven(root)]:
         command = next((c for c in (" ".join(words[:2]), words[0]) if c in COMMANDS), None)
         for i, word in enumerate(words):
             if command is None or not re.fullmatch(r"--[a-z-]+|-o", word):
