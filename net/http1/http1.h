@@ -38,10 +38,13 @@
    that is not whole) makes way for the new one.  A request that two
    readers could understand in two ways (two lengths, a length beside
    chunks, a transfer coding that is not chunked, a blank in a name, two
-   keys) is bad_request and the last of its connection.  What the library
-   itself refuses (no HTTP, a header larger than its buffer) gets its 400
-   or 431, counted too.  A request that drips in more slowly than header_ms and body_ms allow is cut
-   and counted as request_timeout: the library's own timer only knows silence. */
+   keys, a NUL, a folded line) or that lacks the Host of HTTP/1.1 is
+   bad_request and the last of its connection.  What the library itself
+   refuses (no HTTP, a header larger than its buffer) gets its 400, 413 or
+   431, counted too; of a length that is no number libmicrohttpd 0.9.75
+   says so twice, the second head before the body.  A request that drips in
+   more slowly than header_ms and body_ms allow is cut and counted as
+   request_timeout: the library's own timer only knows silence. */
 
 #include "appliance/abi/exchange.h"
 #include "appliance/ring/ring.h"

@@ -169,8 +169,9 @@ typedef struct request {
     tdm_http1_t *door;
     connection_t *conn;
     link_t *link;
-    slot_t *slot; /* NULL before the body is whole, and for local answers */
-    feed_t *feed; /* NULL: none */
+    slot_t *slot;           /* NULL before the body is whole, and for local answers */
+    feed_t *feed;           /* NULL: none */
+    const char *target_end; /* of the request's target, in the library's memory */
     int64_t first_byte_ns;
     uint8_t *body;
     uint64_t body_sz;

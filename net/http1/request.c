@@ -49,6 +49,7 @@ void *tdm_http1_uri(void *cls, const char *uri, connection_t *conn) {
         tdm_http1_yield(r->link, YIELD_NS);
     }
     r->first_byte_ns = tdm_clock_now_ns();
+    r->target_end = uri + strlen(uri);
     uri = origin_form(r, uri);
     const char *mark = strchr(uri, '?');
     size_t path_sz = mark ? (size_t)(mark - uri) : strlen(uri);
@@ -75,6 +76,8 @@ typedef struct fields {
     size_t coding_sz;
     uint32_t seen;  /* bit i: once[i] was there */
     uint8_t is_bad; /* a name or value that is none, or a second line of once */
+    uintptr_t at;   /* of the head's text: what is before was looked at */
+    uintptr_t end;
 } fields_t;
 
 /* Fields that may come once: of two, one reader takes the first and another
@@ -89,6 +92,24 @@ static void add_once(fields_t *f, const char *key) {
         if (strcasecmp(key, once[i]) != 0) continue;
         if (f->seen >> i & 1u) f->is_bad = 1;
         f->seen |= 1u << i;
+    }
+}
+
+/* gap goes on to `to`.  Between what the library gives there are blanks and the
+   NULs that it wrote itself, for a colon or for CR LF.  One more was the
+   client's: the library ends a text there, others do not (RFC 9110, 5.5).  The
+   name of a folded line (RFC 9112, 5.2) lies elsewhere, with the rest of the
+   line at its end. */
+static void gap(fields_t *f, uintptr_t to, uint32_t nul_max) {
+    if (to < f->at || to > f->end) {
+        f->is_bad = 1;
+        return;
+    }
+    for (; f->at < to; f->at++) {
+        char c = *(const char *)f->at;
+        if (c == '\0' && nul_max-- == 0) f->is_bad = 1;
+        if (c != '\0' && c != ' ' && c != '\t') f->is_bad = 1;
+        if (f->is_bad) return;
     }
 }
 
@@ -122,6 +143,12 @@ static enum MHD_Result add_field(void *cls, enum MHD_ValueKind kind, const char 
                                  const char *value) {
     fields_t *f = cls;
     (void)kind;
+    gap(f, (uintptr_t)key, 2);
+    f->at = (uintptr_t)key + strlen(key);
+    if (value) {
+        gap(f, (uintptr_t)value, 1);
+        f->at = (uintptr_t)value + strlen(value);
+    }
     if (!value) value = "";
     f->sz += strlen(key) + strlen(value) + 4; /* ": " and CR LF */
     f->is_bad |= !is_name(key);
@@ -133,13 +160,29 @@ static enum MHD_Result add_field(void *cls, enum MHD_ValueKind kind, const char 
     return MHD_YES;
 }
 
-/* is_framed: everybody agrees where the body ends (RFC 9112 section 6.3).
+/* look_at_fields goes through the head behind its first line, which lies in
+   the library's memory as it came. */
+static void look_at_fields(fields_t *f, connection_t *conn, const char *method,
+                           const char *version) {
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(conn, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
+    size_t sz = info ? info->header_size : 0;
+    f->at = (uintptr_t)version + strlen(version);
+    f->end = (uintptr_t)method + sz;
+    f->is_bad = sz > LINK_SZ || f->request->target_end + 1 != version;
+    (void)MHD_get_connection_values(conn, MHD_HEADER_KIND, add_field, f);
+    gap(f, f->end, 4);
+}
+
+/* is_framed: there is a host, and everybody agrees where the body ends (RFC 9112 section 6.3).
    The library leaves out a transfer coding that it does not know, prefers
    chunks to a length, and goes on behind both. */
 static int is_framed(const fields_t *f, connection_t *conn, const char *version) {
+    int is_old = strcmp(version, "HTTP/1.0") == 0;
     if (f->is_bad) return 0;
+    if (!is_old && !(f->seen >> HOST & 1u)) return 0; /* RFC 9112 section 3.2 */
     if (!(f->seen >> TRANSFER_ENCODING & 1u)) return 1;
-    if (f->seen >> CONTENT_LENGTH & 1u || strcmp(version, "HTTP/1.0") == 0) return 0;
+    if (is_old || f->seen >> CONTENT_LENGTH & 1u) return 0;
     return strcasecmp(field(conn, once[TRANSFER_ENCODING]), "chunked") == 0;
 }
 
@@ -162,7 +205,7 @@ static int look_at_head(request_t *r, connection_t *conn, const char *method, co
     fields_t f = {.request = r};
     r->method = method_of(method);
     judge(r, conn);
-    (void)MHD_get_connection_values(conn, MHD_HEADER_KIND, add_field, &f);
+    look_at_fields(&f, conn, method, version);
     if (f.sz > config->header_max) {
         r->refuse = TDM_REFUSE_header_too_large;
         return 1;

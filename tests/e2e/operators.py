@@ -254,7 +254,7 @@ def the_web_api_wants_key_origin_and_token():
 
 def a_page_of_another_in_a_browser_here_is_a_stranger():
     """A name that leads to 127.0.0.1 (DNS rebinding) or a page of another origin opens nothing; who
-    asks by a name of ours, or without one as a balancer does, is as trusted as before."""
+    asks by a name of ours, or without one in HTTP/1.0 as a balancer does, is as trusted as before."""
     with Appliance(BIN, {**NO_PORT, "http.hosts": "tandem.rack,proxy.example"}) as a:
         body = json.dumps({"model": a.model(), "prompt": "hi", "max_tokens": 3})
         asks = [("GET", p, None) for p in ("/status", "/metrics", "/config", "/journey", "/v1/models",
@@ -265,6 +265,8 @@ def a_page_of_another_in_a_browser_here_is_a_stranger():
 
         def ask(method, path, text, **fields):
             c = a.connect()
+            if "Host" not in fields:
+                c._http_vsn, c._http_vsn_str = 10, "HTTP/1.0"  # pylint: disable=protected-access
             c.putrequest(method, path, skip_host=True)
             for k, v in fields.items():
                 c.putheader(k, v)

@@ -362,7 +362,8 @@ static void nothing_is_smuggled_behind_a_body(void **state) {
     }
 }
 
-/* A host that two readers could cut differently is none (RFC 9112, 3.2). */
+/* A host that two readers could cut differently is none, and one must be
+   there (RFC 9112, 3.2). */
 static void a_host_that_cannot_be_one_is_refused(void **state) {
     (void)state;
     rig = rig_open(NULL);
@@ -370,7 +371,8 @@ static void a_host_that_cannot_be_one_is_refused(void **state) {
         const char *version, *host;
         int is_good;
     } c[] = {
-        {"1.1", "", 1},
+        {"1.1", "", 0},
+        {"1.2", "", 0},
         {"1.0", "", 1},
         {"1.1", "Host:\r\n", 1},
         {"1.1", "Host: localhost\r\n", 1},
@@ -464,6 +466,58 @@ static void a_request_with_two_readings_is_the_last_of_its_connection(void **sta
     has(client_ask(rig, "GET /info HTTP/1.1\r\nX-!#$%&'*+-.^_`|~9: a\r\n" END), "200 OK");
 }
 
+/* The library ends a value at a NUL, others do not, and of a line that is
+   folded it adds the rest to the name (RFC 9110, 5.5; RFC 9112, 5.2).
+   |: a NUL. */
+static void a_head_that_is_no_text_is_refused(void **state) {
+    (void)state;
+    rig = rig_open(NULL);
+    static const char *const head[] = {
+        "GET /in|fo HTTP/1.1\r\n",
+        "GET /info| HTTP/1.1\r\n",
+        "GET /info?a|b HTTP/1.1\r\n",
+        "GET http://local|host/info HTTP/1.1\r\n",
+        "GET /info HTTP/1.1\r\nX: a|b\r\n",
+        "GET /info HTTP/1.1\r\nX: a|\r\n",
+        "GET /info HTTP/1.1\r\nX: |\r\n",
+        "GET /info HTTP/1.1\r\nX: a|:b\r\n",
+        "GET /info HTTP/1.1\r\nX: a| \t\r\n",
+        "GET /info HTTP/1.1\r\nX:| a\r\n",
+        "GET /info HTTP/1.1\r\nX: a\r\n|Y: b\r\n",
+        "GET /info HTTP/1.1\r\nX: a|b\r\nY: c\r\n",
+        "GET /info HTTP/1.1\r\nAuthorization: Bearer a|b\r\n",
+        "GET /info HTTP/1.1\r\nX-Request-Id: a|b\r\n",
+        "POST /echo HTTP/1.1\r\nContent-Length: 0|4\r\n",
+        "POST /echo HTTP/1.1\r\nTransfer-Encoding: chunked|, gzip\r\n",
+        "GET /info HTTP/1.1\r\nX: a\r\n b\r\n",
+        "GET /info HTTP/1.1\r\nX: a\r\n\tb\r\n",
+        "GET /info HTTP/1.1\r\nX: a\r\n \r\n",
+        "GET /info HTTP/1.1\r\nX:\r\n a\r\n",
+        "GET /info HTTP/1.1\r\nX: a\r\n b\r\n c\r\nY: d\r\n",
+        "GET /info HTTP/1.1\r\nX-: a\r\n Request-Id\r\n",
+        "POST /echo HTTP/1.1\r\nContent-: 4\r\n Length\r\n",
+        "POST /echo HTTP/1.1\r\nTransfer-: chunked\r\n Encoding\r\n",
+    };
+    for (uint32_t i = 0; i < 2 * TDM_COUNT_OF(head); i++) {
+        char text[256];
+        size_t sz = (size_t)snprintf(text, sizeof text, "%s%s0\r\n\r\n", head[i / 2],
+                                     i % 2 == 0 ? END : HOST "\r\n");
+        for (char *at = text; (at = strchr(at, '|')) != NULL;) *at = '\0';
+        int fd = client_connect(rig);
+        client_send_bytes(fd, text, sz);
+        const char *a = client_read(fd, NULL, NULL);
+        if (!strstr(a, "HTTP/1.1 400 ") || times(a, "HTTP/1.1 ") != 1)
+            fail_msg("%s:\n%s", head[i / 2], a);
+        (void)close(fd);
+    }
+    assert_int_equal(rig_arrivals(rig), 0);
+    /* Lines that end in LF alone, values of nothing, blanks around them. */
+    has(client_ask(rig, "GET /info HTTP/1.1\nX:\nY: \t \r\nZ:a\r\nW: \ta b\t \n" END), "200 OK");
+    has(client_ask(rig, "GET /info HTTP/1.1\r\nHost:\r\nConnection:close\r\n\r\n"), "200 OK");
+    has(client_ask(rig, "GET /info HTTP/1.0\r\n\r\n"), "200 OK");
+    has(client_ask(rig, "GET /info HTTP/1.0\n\n"), "200 OK");
+}
+
 #define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void) {
@@ -480,6 +534,7 @@ int main(void) {
         CASE(nothing_is_smuggled_behind_a_body),
         CASE(a_host_that_cannot_be_one_is_refused),
         CASE(a_request_with_two_readings_is_the_last_of_its_connection),
+        CASE(a_head_that_is_no_text_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

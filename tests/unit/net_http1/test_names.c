@@ -32,12 +32,14 @@ static uint64_t misnamed(void) {
 
 static const char *target = "/info";
 
-/* ask sends one request with these fields, NULL: without, and holds what the
-   api tile saw against is_trusted; the counter counts the others. */
+/* ask sends one request with these fields, NULL: without, which HTTP/1.0 may,
+   and holds what the api tile saw against is_trusted; the counter counts the
+   others. */
 static void ask(const char *host, const char *origin, int is_trusted) {
     char request[1024];
     uint64_t before = misnamed();
-    int n = snprintf(request, sizeof request, "GET %s HTTP/1.1\r\nConnection: close\r\n", target);
+    int n = snprintf(request, sizeof request, "GET %s HTTP/1.%d\r\nConnection: close\r\n", target,
+                     host != NULL);
     if (host) n += snprintf(request + n, sizeof request - (size_t)n, "Host: %s\r\n", host);
     if (origin) n += snprintf(request + n, sizeof request - (size_t)n, "Origin: %s\r\n", origin);
     (void)snprintf(request + n, sizeof request - (size_t)n, "\r\n");
