@@ -19,6 +19,10 @@
 #define REPLIES_PER_S  1000u
 #define SOLICITS_PER_S 50u
 
+/* Exchanges kept for GET /health and /ready.  Each is taken for as long as the
+   api tile needs for its answer, and of /health one in 50 ms is. */
+#define VITAL_MAX 8u
+
 /* address_of copies what stands before the slash, or all. */
 static void address_of(const char *cidr, char *out, size_t out_sz) {
     (void)snprintf(out, out_sz, "%.*s", (int)strcspn(cidr, "/"), cidr);
@@ -53,7 +57,7 @@ static tdm_status_t open_certificate(tdm_house_t *h, tdm_error_t *err) {
     int is_made = 0;
     tdm_status_t st = tdm_cert_ensure(&cert, &is_made, err);
     if (st == TDM_OK && is_made)
-        tdm_log(TDM_LOG_INFO, "boot", "made a self-signed certificate: %s", h->cert_file);
+        tdm_log(TDM_LOG_INFO, "boot", "made a certificate: %s", h->cert_file);
     return st;
 }
 
@@ -211,6 +215,7 @@ static tdm_status_t net_config(tdm_house_t *h, tdm_net_tile_config_t *n, tdm_err
         /* A TAP's subnet is this machine; a real one is anybody. */
         .is_subnet_trusted = c->port_kind == TDM_HOUSE_PORT_TAP,
         .exchange_max = (uint32_t)c->door_exchanges,
+        .reserve_cnt = (uint32_t)TDM_MIN(c->door_exchanges / 8, VITAL_MAX),
         .pipe_sz = (uint32_t)c->door_reply_bytes,
         .body_max = c->door_body_bytes,
         .port = h->port,

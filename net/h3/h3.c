@@ -171,11 +171,20 @@ static void fill(tdm_exchange_t *x, const draft_t *d) {
 static tdm_exchange_t *exchange_find(stream_t *st, int is_whole) {
     tdm_h3_t *h = st->session->h;
     if (!is_whole && h->counters.unfinished_cnt >= h->cfg.unfinished_max) return NULL;
-    return h->cfg.tile.exchange_open(h->cfg.tile.ctx, tdm_quic_conn_remote(st->session->c));
+    return h->cfg.tile.exchange_open(h->cfg.tile.ctx, tdm_quic_conn_remote(st->session->c),
+                                     st->is_vital);
+}
+
+/* is_vital: what a full house still answers. */
+static int is_vital(const stream_t *st) {
+    if (st->method != TDM_METHOD_GET && st->method != TDM_METHOD_HEAD) return 0;
+    return strcmp(st->draft->path, "/health") == 0 || strcmp(st->draft->path, "/ready") == 0;
 }
 
 void exchange_take(stream_t *st, int is_whole) {
     tdm_h3_t *h = st->session->h;
+    st->is_vital = (uint8_t)(st->refuse == 0 && is_vital(st));
+    is_whole |= st->is_vital;
     tdm_exchange_t *x = exchange_find(st, is_whole);
     if (x == NULL && crowd_yields(h, st->source, h->source_cnt[st->source] - 1u, 1))
         x = exchange_find(st, is_whole);
@@ -213,6 +222,7 @@ void stream_free(stream_t *st) {
     client_left(st);
     exchange_give_back(st);
     draft_free(st);
+    tdm_quic_conn_free(s->c, st->own_copy);
     if (st->prev == NONE_IDX) {
         s->first = st->next;
     } else {
@@ -235,8 +245,13 @@ void tdm_h3_reply(tdm_h3_t *h, tdm_exchange_t *x, uint32_t flags, int64_t now_ns
     if (st->owed_sz == 0) st->moved_ns = now_ns; /* now it is the client's turn */
     if (flags & TDM_EGRESS_END) st->is_end_seen = 1;
     if (st->is_gone) return;
-    if ((flags & TDM_EGRESS_HEAD) && !st->is_head_sent) reply_head(st, &x->head);
     int is_cut = (flags & TDM_EGRESS_ABORT) != 0;
+    if ((flags & TDM_EGRESS_HEAD) && !st->is_head_sent) {
+        tdm_reply_head_t head = x->head;
+        int is_taken = (flags & TDM_EGRESS_END) && !is_cut && own_take(st);
+        reply_head(st, &head);
+        if (is_taken) return;
+    }
     if ((flags & TDM_EGRESS_END) && (is_cut || !st->is_head_sent)) {
         reply_cut(st, NGHTTP3_H3_INTERNAL_ERROR);
         return;

@@ -45,6 +45,12 @@
    (H3_EXCESSIVE_LOAD).  While places are short two seconds have to
    do.
 
+   Who watches.  GET and HEAD of /health and /ready may have an exchange of
+   those that the tile keeps for them, are delivered with their header, and
+   give it back as soon as their answer is whole: it is copied to the memory
+   of their connection.  So a full table answers them, and who asks and takes
+   no answer holds none of the places.
+
    Ownership: exchanges, their body memory and pipes are the tile's; h3
    uses them from exchange_open to exchange_closed.  The caller gives h3's
    memory; nghttp3 allocates within each connection's quota of the QUIC
@@ -67,8 +73,9 @@ typedef struct tdm_h3_tile {
 
     /* A free exchange, its header being whole: handle, door, door_kind, is_trusted_peer (judged by
        remote), body, reply (empty pipe) set and everything else zeroed.
-       NULL: none is free; the client gets 503 exchange_limit. */
-    tdm_exchange_t *(*exchange_open)(void *ctx, const tdm_endpoint_t *remote);
+       is_vital: of somebody who watches.  NULL: none is free; the client
+       gets 503 exchange_limit. */
+    tdm_exchange_t *(*exchange_open)(void *ctx, const tdm_endpoint_t *remote, int is_vital);
 
     /* The request is whole.  1: the tile answered at once: x->head is
        filled, the whole body lies in the pipe, and only exchange_closed
@@ -85,8 +92,8 @@ typedef struct tdm_h3_tile {
        reply's bytes. */
     void (*exchange_gone)(void *ctx, tdm_exchange_t *x, int64_t now_ns);
 
-    /* h3 touches x no more.  The slot is free once the api tile's END came
-       too (where exchange_ready had returned NONE). */
+    /* h3 touches x no more, which may be inside tdm_h3_reply.  The slot is free once the api tile's
+       END came too (where exchange_ready had returned NONE). */
     void (*exchange_closed)(void *ctx, tdm_exchange_t *x, int64_t now_ns);
 
     /* A record that completes token_cnt (>= 0) tokens, made at made_ns (0: not

@@ -18,6 +18,7 @@
 
 #define NONE_IDX         UINT32_MAX
 #define REFUSAL_BODY_MAX 256u
+#define OWN_COPY_MAX     1024u /* larger answers stay in their pipe */
 
 /* Sources share a count where their hashes meet: of fairness alone. */
 #define SOURCE_CNT 1024u
@@ -50,7 +51,8 @@ typedef struct stream {
     uint64_t discard_sz;
     uint64_t owed_sz;     /* bytes of the pipe that the client has not acknowledged */
     int64_t moved_ns;     /* when the client last did its part */
-    const char *own_body; /* an answer of h3's, instead of the pipe */
+    const char *own_body; /* an answer of h3's, or own_copy, instead of the pipe */
+    char *own_copy;       /* in the memory of its connection; NULL: none */
     uint32_t own_sz;
     uint32_t cursor;     /* of the pipe */
     uint32_t generation; /* of x */
@@ -65,6 +67,7 @@ typedef struct stream {
     uint8_t is_late_listed;
     uint8_t is_unfinished; /* has x, and the request is not whole */
     uint8_t is_whole;      /* the request's last byte came */
+    uint8_t is_vital;      /* of somebody who watches */
     uint8_t is_delivered;  /* exchange_ready was called */
     uint8_t is_taken;      /* and answered NONE */
     uint8_t is_head_sent;
@@ -162,6 +165,9 @@ void deliver(stream_t *st);
 void stop_read(stream_t *st, uint64_t error);
 
 /* reply.c */
+/* own_take copies a whole answer out of its pipe and gives the exchange back;
+   0: it stays where it is. */
+int own_take(stream_t *st);
 void reply_head(stream_t *st, const tdm_reply_head_t *head);
 void reply_more(stream_t *st);
 void reply_cut(stream_t *st, uint64_t error);

@@ -107,11 +107,31 @@ static void drain_pipe(stream_t *st) {
     }
 }
 
+int own_take(stream_t *st) {
+    tdm_h3_t *h = st->session->h;
+    tdm_pipe_record_t rec;
+    uint32_t cursor = st->cursor, sz = 0;
+    if (!st->is_vital || st->method != TDM_METHOD_GET) return 0;
+    while (tdm_pipe_peek(st->x->reply, &cursor, &rec)) {
+        if (rec.sz > OWN_COPY_MAX - sz) return 0;
+        sz += rec.sz;
+    }
+    st->own_copy = tdm_quic_conn_alloc(st->session->c, sz);
+    if (st->own_copy == NULL) return 0;
+    for (st->own_sz = 0; tdm_pipe_peek(st->x->reply, &st->cursor, &rec); st->own_sz += rec.sz) {
+        memcpy(st->own_copy + st->own_sz, rec.bytes, rec.sz);
+        h->cfg.tile.record_sent(h->cfg.tile.ctx, st->x, rec.token_cnt, rec.made_ns, h->now_ns);
+    }
+    st->own_body = st->own_copy;
+    exchange_give_back(st);
+    return 1;
+}
+
 static nghttp3_ssize read_own(stream_t *st, nghttp3_vec *vec, uint32_t *flags) {
     *flags |= NGHTTP3_DATA_FLAG_EOF;
     st->is_end_sent = 1;
     vec[0] = (nghttp3_vec){(uint8_t *)(uintptr_t)st->own_body, st->own_sz};
-    return 1;
+    return st->own_sz > 0;
 }
 
 /* on_read gives nghttp3 the records that wait in the pipe.  Their bytes

@@ -38,8 +38,10 @@ void deliver(stream_t *st) {
         st->x->arrival_ns = h->now_ns;
         if (h->cfg.tile.exchange_answer != NULL &&
             h->cfg.tile.exchange_answer(h->cfg.tile.ctx, st->x, h->now_ns)) {
+            tdm_reply_head_t head = st->x->head;
             st->is_end_seen = 1;
-            reply_head(st, &st->x->head);
+            (void)own_take(st);
+            reply_head(st, &head);
             return;
         }
         reason = h->cfg.tile.exchange_ready(h->cfg.tile.ctx, st->x, h->now_ns);
@@ -206,7 +208,7 @@ static int on_headers_done(nghttp3_conn *nc, int64_t id, int is_fin, void *user,
     if (st->refuse == 0 && st->content_sz > s->h->cfg.body_max) {
         st->refuse = TDM_REFUSE_body_too_large;
     }
-    if (st->x == NULL || st->refuse != 0) deliver(st);
+    if (st->x == NULL || st->refuse != 0 || st->is_vital) deliver(st);
     return 0;
 }
 

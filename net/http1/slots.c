@@ -19,7 +19,12 @@ slot_t *tdm_http1_slot_take(tdm_http1_t *d, int is_vital) {
     tdm_handle_t h;
     slot_t *s = NULL;
     (void)pthread_mutex_lock(&d->lock);
-    if (!d->is_closing && tdm_slots_take(&d->slots, is_vital ? 0 : d->config.reserve_cnt, &h)) {
+    int is_taken = !d->is_closing && tdm_slots_take(&d->slots, d->config.reserve_cnt, &h);
+    if (!is_taken && is_vital && !d->is_closing && tdm_slots_take(&d->slots, 0, &h)) {
+        is_taken = 1;
+        tdm_count(d->wires.block, TDM_METRIC_exchanges_reserved_total, TDM_LABEL_DOOR_http1, 1);
+    }
+    if (is_taken) {
         s = &d->slot[h.slot];
         memset(&s->exchange, 0, sizeof s->exchange);
         s->exchange.handle = h;

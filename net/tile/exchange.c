@@ -38,10 +38,13 @@ static void owner_leave(tdm_net_tile_t *t, uint32_t idx, uint32_t owner) {
     tdm_slots_give(&t->slots, idx);
 }
 
-static tdm_exchange_t *exchange_open(void *ctx, const tdm_endpoint_t *remote) {
+static tdm_exchange_t *exchange_open(void *ctx, const tdm_endpoint_t *remote, int is_vital) {
     tdm_net_tile_t *t = ctx;
     tdm_handle_t h;
-    if (!tdm_slots_take(&t->slots, 0, &h)) return NULL;
+    if (!tdm_slots_take(&t->slots, t->c.reserve_cnt, &h)) {
+        if (!is_vital || !tdm_slots_take(&t->slots, 0, &h)) return NULL;
+        t->n.reserved++;
+    }
     slot_t *s = &t->slot[h.slot];
     tdm_exchange_t *x = &t->exchange[h.slot];
     s->owners = OWNER_H3;

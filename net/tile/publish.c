@@ -113,6 +113,7 @@ static void publish_http(tdm_net_tile_t *t) {
     tdm_count_to(b, TDM_METRIC_http_lingerers_ended_total, 0, h->lingered);
     tdm_count_to(b, TDM_METRIC_http_requests_rejected_total, 0, h->rejected);
     tdm_count_to(b, TDM_METRIC_exchanges_total, TDM_LABEL_DOOR_h3, t->n.exchanges);
+    tdm_count_to(b, TDM_METRIC_exchanges_reserved_total, TDM_LABEL_DOOR_h3, t->n.reserved);
     tdm_count_to(b, TDM_METRIC_disconnects_total, TDM_LABEL_DOOR_h3, t->n.disconnects);
 }
 

@@ -38,6 +38,7 @@ static int plan_make(const tdm_net_tile_config_t *c, plan_t *p) {
     int is_pipe_ok =
         c->pipe_sz >= 1024 && c->pipe_sz <= 1u << 30 && (c->pipe_sz & (c->pipe_sz - 1)) == 0;
     if (c->exchange_max == 0 || c->exchange_max > TDM_NET_EXCHANGE_MAX || !is_pipe_ok) return 0;
+    if (c->reserve_cnt >= c->exchange_max) return 0;
     if (c->body_max == 0 || c->body_max > UINT64_C(1) << 30) return 0;
     uint64_t own;
     memset(p, 0, sizeof *p);

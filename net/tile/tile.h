@@ -19,7 +19,8 @@
    Exchanges.  The tile owns a table of slots, each with a request body
    and a reply pipe of fixed size.  A slot is taken when a header is
    whole and is free again when both sides are done: h3 with the stream, the api
-   tile with its END word.  A client that leaves costs one hangup to the
+   tile with its END word.  A few are kept for those who ask after health:
+   a full table would look like a dead machine.  A client that leaves costs one hangup to the
    api tile, within the same turn.
 
    Observed here, at hand-over to QUIC: time to first token, gaps between
@@ -60,6 +61,7 @@ typedef struct tdm_net_tile_config {
     uint16_t is_subnet_trusted; /* peers of our own subnet need no key (TAP demo) */
     uint16_t reserved;
     uint32_t exchange_max; /* slots, 1..TDM_NET_EXCHANGE_MAX */
+    uint32_t reserve_cnt;  /* of them kept for GET /health and /ready, below exchange_max */
     uint32_t pipe_sz;      /* reply bytes per slot, a power of two, 1 KiB..1 GiB */
     uint64_t body_max;     /* request bytes per slot, 1..1 GiB */
 

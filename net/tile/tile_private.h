@@ -73,6 +73,7 @@ typedef struct tile_counters {
     uint64_t exception_in;   /* frames of the kernel that the port took */
     uint64_t stale;          /* egress words of a slot's earlier life */
     uint64_t exchanges;      /* arrivals pushed */
+    uint64_t reserved;       /* slots taken of those that are kept */
     uint64_t disconnects;    /* clients that left early */
     uint64_t responses[5];   /* heads by hundred, 1xx first */
 } tile_counters_t;

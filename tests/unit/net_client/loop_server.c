@@ -52,9 +52,10 @@ static slot_t *slot_of(tdm_exchange_t *x) {
     return (slot_t *)((uint8_t *)x - offsetof(slot_t, x));
 }
 
-static tdm_exchange_t *on_open(void *ctx, const tdm_endpoint_t *remote) {
+static tdm_exchange_t *on_open(void *ctx, const tdm_endpoint_t *remote, int is_vital) {
     loop_server_t *s = ctx;
     (void)remote;
+    (void)is_vital;
     for (uint32_t i = 0; i < SLOT_MAX; i++) {
         slot_t *t = &s->slot[i];
         if (t->is_used) continue;

@@ -82,9 +82,10 @@ uint32_t tdm_quic_conn_walk(tdm_quic_t *q, uint32_t *cursor, uint32_t max,
 
 /* --- a tile of eight slots ---------------------------------------------- */
 
-static tdm_exchange_t *on_open(void *ctx, const tdm_endpoint_t *remote) {
+static tdm_exchange_t *on_open(void *ctx, const tdm_endpoint_t *remote, int is_vital) {
     bench_t *b = ctx;
     (void)remote;
+    (void)is_vital;
     for (uint32_t i = 0; i < BENCH_SLOT_CNT; i++) {
         if (b->is_used[i]) continue;
         uint32_t generation = b->x[i].handle.generation + 1u;

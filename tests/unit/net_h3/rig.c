@@ -55,8 +55,9 @@ static rig_slot_t *slot_of(tdm_exchange_t *x) {
     return (rig_slot_t *)((uint8_t *)x - offsetof(rig_slot_t, x));
 }
 
-static tdm_exchange_t *on_open(void *ctx, const tdm_endpoint_t *remote) {
+static tdm_exchange_t *on_open(void *ctx, const tdm_endpoint_t *remote, int is_vital) {
     rig_t *r = ctx;
+    (void)is_vital;
     assert_int_equal(remote->version, 4);
     for (uint32_t i = 0; i < r->exchange_max; i++) {
         rig_slot_t *s = &r->slot[i];

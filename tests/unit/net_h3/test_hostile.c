@@ -22,6 +22,9 @@ static const uint8_t get[] = {0x01, 0x08, 0, 0, 0xd1, 0xd7, 0xc1, 0x50, 0x01, 'h
 static const uint8_t post[] = {0x01, 0x0d, 0,   0,    0xd4, 0xd7, 0x51, 0x04, '/',  'a',  '?', 'b',
                                0x50, 0x01, 'h', 0x00, 0x03, 'x',  'y',  'z',  0x00, 0x01, '!'};
 
+static const uint8_t health[] = {0x01, 0x10, 0,   0,   0xd1, 0xd7, 0x51, 0x07, '/',
+                                 'h',  'e',  'a', 'l', 't',  'h',  0x50, 0x01, 'h'};
+
 static void plain_bytes_are_served(void **state) {
     (void)state;
     static bench_t b;
@@ -306,8 +309,10 @@ static void one_conversation(bench_t *b, tdm_rng_t *r, uint32_t alloc_max) {
         is_alive = bench_feed(b, 2, buf, sz, 0) == 0;
     }
     for (uint32_t n = 0; is_alive && n < 12; n++, id += 4) {
-        uint64_t sz = tdm_rng_below(r, 2) == 0 ? damage(r, buf, get, sizeof get)
-                                               : damage(r, buf, post, sizeof post);
+        uint32_t kind = (uint32_t)tdm_rng_below(r, 3);
+        uint64_t sz = kind == 0   ? damage(r, buf, get, sizeof get)
+                      : kind == 1 ? damage(r, buf, health, sizeof health)
+                                  : damage(r, buf, post, sizeof post);
         is_alive = feed_cut(b, r, id, buf, sz) == 0;
         if (!is_alive) break;
         switch (tdm_rng_below(r, 5)) {
@@ -348,6 +353,31 @@ static void failing_allocations_do_no_harm(void **state) {
     bench_close(&b);
 }
 
+/* A GET of /health is whole with its header, ended or not, and its exchange is
+   free again before the client has taken a byte: as one that takes none, or
+   says no end, could hold what is kept for others. */
+static void who_watches_holds_an_exchange_for_its_answer_alone(void **state) {
+    (void)state;
+    static bench_t b;
+    static const uint8_t body[] = {0x00, 0x02, 'n', 'o'};
+    for (int has_end = 0; has_end < 2; has_end++) {
+        bench_open(&b);
+        assert_int_equal(bench_begin(&b, 100000), 0);
+        assert_int_equal(bench_feed(&b, 2, control, sizeof control, 0), 0);
+        assert_int_equal(bench_feed(&b, 0, health, sizeof health, has_end), 0);
+        assert_int_equal(b.ready_cnt, 1);
+        assert_int_equal(tdm_h3_counters(b.h3)->unfinished_cnt, 0);
+        bench_answer(&b);
+        assert_int_equal(b.closed_cnt, 1);
+        bench_take(&b);
+        if (!has_end) assert_int_equal(bench_feed(&b, 0, body, sizeof body, 1), 0);
+        assert_int_equal(b.ready_cnt, 1);
+        assert_int_equal(b.conn.error, 0);
+        bench_end(&b);
+        bench_close(&b);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(plain_bytes_are_served),
@@ -359,6 +389,7 @@ int main(void) {
         cmocka_unit_test(a_stream_without_a_request_is_incomplete),
         cmocka_unit_test(damaged_bytes_do_no_harm),
         cmocka_unit_test(failing_allocations_do_no_harm),
+        cmocka_unit_test(who_watches_holds_an_exchange_for_its_answer_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

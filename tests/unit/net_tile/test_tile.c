@@ -328,7 +328,7 @@ static void stale_egress_words_are_counted_and_ignored(void **state) {
     const tdm_egress_t bad[] = {
         {.handle = {h.slot, h.generation - 1}, .flags = TDM_EGRESS_END},
         {.handle = {h.slot, h.generation + 1}, .flags = TDM_EGRESS_END | TDM_EGRESS_ABORT},
-        {.handle = {WORLD_EXCHANGE_MAX, 1}, .flags = TDM_EGRESS_HEAD},
+        {.handle = {WORLD_SLOT_CNT, 1}, .flags = TDM_EGRESS_HEAD},
         {.handle = {UINT32_MAX, UINT32_MAX}, .flags = UINT32_MAX},
         {.handle = {h.slot + 1, 0}, .flags = TDM_EGRESS_END},
     };

@@ -72,7 +72,8 @@ static tdm_net_tile_config_t tile_config(world_t *w) {
     tdm_net_tile_config_t c = {
         .api_cnt = 1,
         .is_subnet_trusted = 1,
-        .exchange_max = WORLD_EXCHANGE_MAX,
+        .exchange_max = WORLD_SLOT_CNT,
+        .reserve_cnt = WORLD_RESERVE,
         .pipe_sz = WORLD_PIPE_SZ,
         .body_max = WORLD_BODY_MAX,
         .port = w->port,
@@ -140,7 +141,7 @@ static void open_all(world_t *w, uint32_t arrival_depth, const tdm_port_chaos_t 
     }
     assert_int_equal(tdm_port_open(&pc, &w->port, &err), TDM_OK);
     w->arrival_lane = lane_make(&w->lane_mem[0], arrival_depth, sizeof(tdm_arrival_t));
-    w->hangup_lane = lane_make(&w->lane_mem[1], WORLD_EXCHANGE_MAX, sizeof(tdm_hangup_t));
+    w->hangup_lane = lane_make(&w->lane_mem[1], 2 * WORLD_EXCHANGE_MAX, sizeof(tdm_hangup_t));
     w->egress_lane = lane_make(&w->lane_mem[2], 1024, sizeof(tdm_egress_t));
     tdm_ring_init(&w->arrivals, &w->arrival_lane, 1, NULL);
     tdm_ring_init(&w->hangups, &w->hangup_lane, 1, NULL);
@@ -243,11 +244,10 @@ static void api_turn(world_t *w) {
     while (tdm_ring_pop(&w->arrivals, &a)) job_start(w, &a);
     while (tdm_ring_pop(&w->hangups, &h)) {
         api_job_t *j = w->job;
-        while (j < w->job + WORLD_EXCHANGE_MAX &&
-               (j->x != h.exchange || j->generation != h.generation))
+        while (j < w->job + WORLD_SLOT_CNT && (j->x != h.exchange || j->generation != h.generation))
             j++;
         w->hangup_cnt++;
-        if (j == w->job + WORLD_EXCHANGE_MAX) {
+        if (j == w->job + WORLD_SLOT_CNT) {
             w->stale_hangup_cnt++; /* our END was already on its way */
             continue;
         }
@@ -255,7 +255,7 @@ static void api_turn(world_t *w) {
         egress_push(w, j->x, TDM_EGRESS_END | TDM_EGRESS_ABORT);
         j->x = NULL;
     }
-    for (uint32_t i = 0; i < WORLD_EXCHANGE_MAX; i++)
+    for (uint32_t i = 0; i < WORLD_SLOT_CNT; i++)
         if (w->job[i].x != NULL) job_step(w, &w->job[i]);
 }
 

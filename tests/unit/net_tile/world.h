@@ -17,7 +17,9 @@
 #include "net/client/client.h"
 #include "net/tile/tile.h"
 
-#define WORLD_EXCHANGE_MAX 8u
+#define WORLD_EXCHANGE_MAX 8u /* beside those that are kept */
+#define WORLD_RESERVE      2u
+#define WORLD_SLOT_CNT     (WORLD_EXCHANGE_MAX + WORLD_RESERVE)
 #define WORLD_PIPE_SZ      65536u
 #define WORLD_BODY_MAX     32768u
 #define WORLD_MBUF_CNT     512u
@@ -43,7 +45,7 @@ typedef struct world {
     tdm_lane_t *arrival_lane, *hangup_lane, *egress_lane;
     void *lane_mem[3];
     tdm_ring_t arrivals, hangups, egress;
-    api_job_t job[WORLD_EXCHANGE_MAX];
+    api_job_t job[WORLD_SLOT_CNT];
     uint64_t hangup_cnt;
     uint64_t stale_hangup_cnt;
     int is_api_asleep; /* the fake api takes nothing */
