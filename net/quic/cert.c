@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <gnutls/crypto.h>
 #include <gnutls/x509.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -46,47 +47,116 @@ static int add_name(gnutls_x509_crt_t crt, const char *name) {
                                                 (unsigned)strlen(name), GNUTLS_FSAN_APPEND);
 }
 
-/* fill sets every field and signs crt with its own key. */
-static int fill(gnutls_x509_crt_t crt, gnutls_x509_privkey_t key, const tdm_cert_config_t *cfg) {
-    static const char purpose[] = GNUTLS_KP_TLS_WWW_SERVER;
-    uint8_t serial[16];
+/* made is a certificate with its own key. */
+typedef struct made {
+    gnutls_x509_privkey_t key;
+    gnutls_x509_crt_t crt;
+    char name[32]; /* common name */
+    uint8_t id[20];
+    size_t id_sz;
+} made_t;
+
+static int new_key(made_t *m) {
+    int rv = gnutls_x509_privkey_init(&m->key);
+    if (rv == 0) rv = gnutls_x509_crt_init(&m->crt);
+    if (rv == 0) {
+        rv = gnutls_x509_privkey_generate(m->key, GNUTLS_PK_ECDSA,
+                                          GNUTLS_CURVE_TO_BITS(GNUTLS_ECC_CURVE_SECP256R1), 0);
+    }
+    return rv;
+}
+
+/* fill_common sets what an issuer and a server have alike. */
+static int fill_common(made_t *m, const tdm_cert_config_t *cfg, const uint8_t serial[16]) {
     uint32_t days = cfg->days == 0 ? TDM_CERT_DAYS_MAX : cfg->days;
-    int rv = gnutls_rnd(GNUTLS_RND_NONCE, serial, sizeof serial);
+    int64_t end_s = cfg->wall_s - 3600 + (int64_t)days * DAY_S - 1;
+    int rv = gnutls_x509_crt_set_version(m->crt, 3);
+    if (rv == 0) rv = gnutls_x509_crt_set_serial(m->crt, serial, 16);
+    /* An hour of grace for clients whose clock is behind. */
+    if (rv == 0) rv = gnutls_x509_crt_set_activation_time(m->crt, cfg->wall_s - 3600);
+    if (rv == 0) rv = gnutls_x509_crt_set_expiration_time(m->crt, end_s);
+    if (rv == 0) {
+        rv = gnutls_x509_crt_set_dn_by_oid(m->crt, GNUTLS_OID_X520_COMMON_NAME, 0, m->name,
+                                           (unsigned)strlen(m->name));
+    }
+    if (rv == 0) rv = gnutls_x509_crt_set_key(m->crt, m->key);
+    m->id_sz = sizeof m->id;
+    if (rv == 0) rv = gnutls_x509_crt_get_key_id(m->crt, 0, m->id, &m->id_sz);
+    if (rv == 0) rv = gnutls_x509_crt_set_subject_key_id(m->crt, m->id, m->id_sz);
+    return rv;
+}
+
+static int new_serial(uint8_t serial[16]) {
+    int rv = gnutls_rnd(GNUTLS_RND_NONCE, serial, 16);
     serial[0] &= 0x7f; /* a serial number is positive */
     serial[0] |= 0x40;
-    if (rv == 0) rv = gnutls_x509_crt_set_version(crt, 3);
-    if (rv == 0) rv = gnutls_x509_crt_set_serial(crt, serial, sizeof serial);
-    /* An hour of grace for clients whose clock is behind. */
-    if (rv == 0) rv = gnutls_x509_crt_set_activation_time(crt, cfg->wall_s - 3600);
+    return rv;
+}
+
+/* make_issuer: its name is its own, as two of one name in a client's store
+   would be taken for each other. */
+static int make_issuer(made_t *m, const tdm_cert_config_t *cfg) {
+    uint8_t serial[16];
+    int rv = new_serial(serial);
+    uint64_t word;
+    memcpy(&word, serial + 8, sizeof word);
+    snprintf(m->name, sizeof m->name, "tandem %016llx", (unsigned long long)word);
+    if (rv == 0) rv = new_key(m);
+    if (rv == 0) rv = fill_common(m, cfg, serial);
+    if (rv == 0) rv = gnutls_x509_crt_set_basic_constraints(m->crt, 1, 0);
+    if (rv == 0) rv = gnutls_x509_crt_set_key_usage(m->crt, GNUTLS_KEY_KEY_CERT_SIGN);
+    if (rv == 0) rv = gnutls_x509_crt_sign2(m->crt, m->crt, m->key, GNUTLS_DIG_SHA256, 0);
+    return rv;
+}
+
+static int make_server(made_t *m, const made_t *issuer, const tdm_cert_config_t *cfg) {
+    static const char purpose[] = GNUTLS_KP_TLS_WWW_SERVER;
+    uint8_t serial[16];
+    snprintf(m->name, sizeof m->name, "tandem");
+    int rv = new_serial(serial);
+    if (rv == 0) rv = new_key(m);
+    if (rv == 0) rv = fill_common(m, cfg, serial);
+    for (uint32_t i = 0; rv == 0 && i < cfg->name_cnt; i++) rv = add_name(m->crt, cfg->name[i]);
+    if (rv == 0) rv = gnutls_x509_crt_set_basic_constraints(m->crt, 0, -1);
+    if (rv == 0) rv = gnutls_x509_crt_set_key_usage(m->crt, GNUTLS_KEY_DIGITAL_SIGNATURE);
+    if (rv == 0) rv = gnutls_x509_crt_set_key_purpose_oid(m->crt, purpose, 0);
+    if (rv == 0) rv = gnutls_x509_crt_set_authority_key_id(m->crt, issuer->id, issuer->id_sz);
+    if (rv == 0) rv = gnutls_x509_crt_sign2(m->crt, issuer->crt, issuer->key, GNUTLS_DIG_SHA256, 0);
+    return rv;
+}
+
+static void made_free(made_t *m) {
+    gnutls_x509_crt_deinit(m->crt);
+    gnutls_x509_privkey_deinit(m->key);
+}
+
+/* join gives the text of both certificates in one. */
+static int join(const made_t *server, const made_t *issuer, gnutls_datum_t *out) {
+    gnutls_datum_t pem[2] = {0};
+    int rv = gnutls_x509_crt_export2(server->crt, GNUTLS_X509_FMT_PEM, &pem[0]);
+    if (rv == 0) rv = gnutls_x509_crt_export2(issuer->crt, GNUTLS_X509_FMT_PEM, &pem[1]);
     if (rv == 0) {
-        rv = gnutls_x509_crt_set_expiration_time(crt,
-                                                 cfg->wall_s - 3600 + (int64_t)days * DAY_S - 1);
+        out->data = gnutls_malloc(pem[0].size + pem[1].size);
+        if (out->data == NULL) rv = GNUTLS_E_MEMORY_ERROR;
     }
-    if (rv == 0)
-        rv = gnutls_x509_crt_set_dn_by_oid(crt, GNUTLS_OID_X520_COMMON_NAME, 0, "tandem", 6);
-    for (uint32_t i = 0; rv == 0 && i < cfg->name_cnt; i++) rv = add_name(crt, cfg->name[i]);
-    if (rv == 0) rv = gnutls_x509_crt_set_basic_constraints(crt, 0, -1);
-    if (rv == 0) rv = gnutls_x509_crt_set_key_usage(crt, GNUTLS_KEY_DIGITAL_SIGNATURE);
-    if (rv == 0) rv = gnutls_x509_crt_set_key_purpose_oid(crt, purpose, 0);
-    if (rv == 0) rv = gnutls_x509_crt_set_key(crt, key);
-    if (rv == 0) rv = gnutls_x509_crt_sign2(crt, crt, key, GNUTLS_DIG_SHA256, 0);
+    if (rv == 0) {
+        memcpy(out->data, pem[0].data, pem[0].size);
+        memcpy(out->data + pem[0].size, pem[1].data, pem[1].size);
+        out->size = pem[0].size + pem[1].size;
+    }
+    gnutls_free(pem[0].data);
+    gnutls_free(pem[1].data);
     return rv;
 }
 
 static tdm_status_t make(const tdm_cert_config_t *cfg, tdm_error_t *err) {
-    gnutls_x509_privkey_t key = NULL;
-    gnutls_x509_crt_t crt = NULL;
+    made_t issuer = {0}, server = {0};
     gnutls_datum_t key_pem = {0};
     gnutls_datum_t crt_pem = {0};
-    int rv = gnutls_x509_privkey_init(&key);
-    if (rv == 0) rv = gnutls_x509_crt_init(&crt);
-    if (rv == 0) {
-        rv = gnutls_x509_privkey_generate(key, GNUTLS_PK_ECDSA,
-                                          GNUTLS_CURVE_TO_BITS(GNUTLS_ECC_CURVE_SECP256R1), 0);
-    }
-    if (rv == 0) rv = fill(crt, key, cfg);
-    if (rv == 0) rv = gnutls_x509_privkey_export2(key, GNUTLS_X509_FMT_PEM, &key_pem);
-    if (rv == 0) rv = gnutls_x509_crt_export2(crt, GNUTLS_X509_FMT_PEM, &crt_pem);
+    int rv = make_issuer(&issuer, cfg);
+    if (rv == 0) rv = make_server(&server, &issuer, cfg);
+    if (rv == 0) rv = gnutls_x509_privkey_export2(server.key, GNUTLS_X509_FMT_PEM, &key_pem);
+    if (rv == 0) rv = join(&server, &issuer, &crt_pem);
 
     tdm_status_t s = rv == 0 ? TDM_OK : tls_error(err, "cannot make one", rv);
     if (s == TDM_OK) s = write_file(cfg->key_file, &key_pem, 0600, err);
@@ -97,8 +167,8 @@ static tdm_status_t make(const tdm_cert_config_t *cfg, tdm_error_t *err) {
     if (key_pem.data != NULL) gnutls_memset(key_pem.data, 0, key_pem.size);
     gnutls_free(key_pem.data);
     gnutls_free(crt_pem.data);
-    gnutls_x509_crt_deinit(crt);
-    gnutls_x509_privkey_deinit(key);
+    made_free(&issuer); /* its key goes with it: it signs nothing more */
+    made_free(&server);
     return s;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "net/quic/quic_private.h"
 
+#include <gnutls/x509.h>
 #include <ngtcp2/ngtcp2_crypto_gnutls.h>
 
 /* TLS 1.3 only, without the middlebox compatibility records that QUIC
@@ -13,13 +14,42 @@ static const char priority_text[] =
 
 static uint8_t alpn_h3[] = {'h', '3'};
 
+/* chain_take gives the server its chain without an authority at its end that
+   signed itself: who trusts it has it (RFC 8446, 4.4.2), and the first
+   flight goes to a client that may get three times its own bytes. */
+static int chain_take(tls_t *t, const char *cert_file, const char *key_file) {
+    gnutls_datum_t cert_pem = {0}, key_pem = {0};
+    gnutls_x509_crt_t *crt = NULL;
+    gnutls_x509_privkey_t key = NULL;
+    unsigned cnt = 0;
+    int rv = gnutls_load_file(cert_file, &cert_pem);
+    if (rv == 0) rv = gnutls_load_file(key_file, &key_pem);
+    if (rv == 0) {
+        rv = gnutls_x509_crt_list_import2(&crt, &cnt, &cert_pem, GNUTLS_X509_FMT_PEM,
+                                          GNUTLS_X509_CRT_LIST_SORT);
+    }
+    if (rv >= 0) rv = gnutls_x509_privkey_init(&key);
+    if (rv == 0) rv = gnutls_x509_privkey_import2(key, &key_pem, GNUTLS_X509_FMT_PEM, NULL, 0);
+    if (rv == 0) {
+        unsigned is_rooted = cnt > 1 && gnutls_x509_crt_check_issuer(crt[cnt - 1], crt[cnt - 1]);
+        rv = gnutls_certificate_set_x509_key(t->cred, crt, (int)(cnt - is_rooted), key);
+    }
+    for (unsigned i = 0; i < cnt; i++) gnutls_x509_crt_deinit(crt[i]);
+    gnutls_free(crt);
+    gnutls_x509_privkey_deinit(key);
+    if (key_pem.data != NULL) gnutls_memset(key_pem.data, 0, key_pem.size);
+    gnutls_free(key_pem.data);
+    gnutls_free(cert_pem.data);
+    return rv;
+}
+
 tdm_status_t tls_open(tls_t *t, const char *cert_file, const char *key_file, tdm_error_t *err) {
     if (cert_file == NULL || key_file == NULL) {
         return tdm_error_set(err, TDM_ERR_INVAL, "quic: certificate and key files are required");
     }
     int rv = gnutls_certificate_allocate_credentials(&t->cred);
     if (rv != 0) return tdm_error_set(err, TDM_ERR_NOMEM, "quic: %s", gnutls_strerror(rv));
-    rv = gnutls_certificate_set_x509_key_file(t->cred, cert_file, key_file, GNUTLS_X509_FMT_PEM);
+    rv = chain_take(t, cert_file, key_file);
     if (rv < 0) {
         tdm_error_set(err, TDM_ERR_INVAL, "quic: cannot use certificate %s with key %s: %s",
                       cert_file, key_file, gnutls_strerror(rv));
