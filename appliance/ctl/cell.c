@@ -9,10 +9,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -24,8 +24,6 @@
 #define PATIENCE_S 60.0                  /* with a warm start, and beyond the window */
 #define TTFT_SHARE "p90"
 #define WHY        "bench, process "
-
-extern char **environ;
 
 int tdm_cell_read(const char *text, size_t sz, tdm_cell_t *cell) {
     char word[48], *end;
@@ -247,6 +245,18 @@ static json_t *power_json(const power_t *p, double tokens) {
 
 /* --- the window ------------------------------------------------------------------ */
 
+/* become makes a child the replay, and the replay one that ends with its
+   parent, whatever ends that: a load that nobody measures is on nobody's
+   account.  SIGTERM, as it lets go of what it has open.  A parent that ended
+   before the kernel was told to tell is seen by its pid. */
+static void become(char **argv, int out, pid_t parent) {
+    (void)signal(SIGTERM, SIG_DFL); /* heeded or ignored by the parent */
+    if (prctl(PR_SET_PDEATHSIG, SIGTERM) == 0 && getppid() == parent &&
+        dup2(out, STDOUT_FILENO) >= 0)
+        (void)execv("/proc/self/exe", argv);
+    _exit(TDM_EXIT_FAILED);
+}
+
 /* start runs this program as a replay whose summary goes to out. */
 static tdm_status_t start(const tdm_cell_window_t *w, int out, pid_t *pid, tdm_error_t *err) {
     char rate[32], window[32], seed[32], warm[32], patience[32];
@@ -273,12 +283,10 @@ static tdm_status_t start(const tdm_cell_window_t *w, int out, pid_t *pid, tdm_e
     if (w->word_cnt > ARG_MAX_ - n) return tdm_error_set(err, TDM_ERR_INVAL, "too many words");
     for (uint32_t i = 0; i < w->word_cnt; i++) argv[n++] = w->word[i];
     argv[n] = NULL;
-    posix_spawn_file_actions_t act;
-    (void)posix_spawn_file_actions_init(&act);
-    (void)posix_spawn_file_actions_adddup2(&act, out, STDOUT_FILENO);
-    int rc = posix_spawn(pid, "/proc/self/exe", &act, NULL, argv, environ);
-    (void)posix_spawn_file_actions_destroy(&act);
-    return rc == 0 ? TDM_OK : tdm_error_set(err, TDM_ERR_IO, "replay: %s", strerror(rc));
+    pid_t parent = getpid();
+    *pid = fork();
+    if (*pid == 0) become(argv, out, parent);
+    return *pid > 0 ? TDM_OK : tdm_error_set(err, TDM_ERR_IO, "replay: %s", strerror(errno));
 }
 
 /* replay runs one to its end, with looks at power on the way. */

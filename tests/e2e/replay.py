@@ -206,16 +206,30 @@ def a_bench_weighs_ways_to_serve_and_leaves_no_trace():
             assert a.ctl(*words, "--out", out, *bad, check=False).returncode == 2, bad
 
 
+def children(pid):
+    with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as f:
+        return [int(x) for x in f.read().split()]
+
+
+def runs(pid):
+    """A process that is there, and no remains of one that its new parent has not collected."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii") as f:
+            return f.read().rsplit(")", 1)[1].split()[0] not in "ZX"
+    except FileNotFoundError:
+        return False
+
+
 def a_bench_that_is_ended_leaves_no_trace():
     """Whatever ends a bench, in a window or before it: a signal waits until the
     appliance is as before, and where none can wait the appliance goes back by
     itself, unless somebody was there before."""
-    with Appliance(BIN, NO_PORT) as a, counts([(300, 150)] * 80) as f:
+    with Appliance(BIN, NO_PORT) as a, counts([(300, 150)] * 800) as f:
         before = a.get("/config")[1]
 
         def begun(run, is_in_window):
             words = ["bench", "serve", "--out", os.path.join(a.dir.name, "ended"), "--trace", f.name, "--door", "http1",
-                     "--window", "30", "--rates", "20", "--cells", "serial/fifo:64"]
+                     "--window", "30", "--first", "0", "--rates", "20", "--requests", "800", "--cells", "serial/fifo:64"]
             p = subprocess.Popen([os.path.join(BIN, "tandemctl"), *words], stdout=subprocess.DEVNULL,
                                  stderr=subprocess.DEVNULL, start_new_session=True,
                                  env={**os.environ, "TANDEM_SOCKET": a.settings["control.socket"]})
@@ -228,8 +242,17 @@ def a_bench_that_is_ended_leaves_no_trace():
             assert begun(number, is_in_window).wait(timeout=PATIENCE) == -number
             assert a.get("/config")[1] == before, number
             a.until(lambda: not a.status()["requests"]["running"])
-        p = begun(signal.SIGKILL, False)
-        assert p.wait(timeout=PATIENCE) == -signal.SIGKILL
+        for is_in_window in (True, False):  # its replay ends with it, at once and not at the window's end
+            p = begun(0, is_in_window)
+            replays = children(p.pid)
+            assert len(replays) == 1 or not is_in_window, replays
+            p.kill()
+            killed = time.monotonic()
+            assert p.wait(timeout=PATIENCE) == -signal.SIGKILL
+            a.until(lambda: not any(map(runs, replays)) and not a.status()["requests"]["running"], 15)
+            assert time.monotonic() - killed < 15
+            if is_in_window:
+                a.ctl("config", "rollback")
         waits = json.loads(a.get("/api/v1/changes")[1])["pending"]
         assert waits and 30 < waits["left_s"] <= 30 + 300, waits
         a.until(lambda: not a.status()["requests"]["running"], PATIENCE)
