@@ -51,15 +51,16 @@ static int cells_read(const char *text, words_t *w) {
 /* rates_read takes RATE[@WARM], the one that matters most first. */
 static int rates_read(const char *text, words_t *w) {
     for (w->rate_cnt = 0; w->rate_cnt < RATE_MAX; text++) {
-        char *end;
-        double v = strtod(text, &end);
-        int is_number = end != text && v > 0.0 && v < 1e6;
-        unsigned long warm = 0;
-        if (is_number && *end == '@') warm = strtoul(end + 1, &end, 10);
-        if (!is_number || (*end && *end != ',') || warm > TDM_SEQ_MAX) return 0;
+        char *number;
+        double v = strtod(text, &number);
+        uint32_t warm = 0;
+        if (number == text || !(v > 0.0 && v < 1e6)) return 0;
+        const char *end =
+            *number == '@' ? tdm_ctl_count_read(number + 1, TDM_SEQ_MAX, &warm) : number;
+        if (!end || (*end && *end != ',')) return 0;
         for (uint32_t i = 0; i < w->rate_cnt; i++)
-            if (v == w->rate[i]) return 0;
-        w->warm[w->rate_cnt] = (uint32_t)warm;
+            if (tdm_bench_is_rate(v, w->rate[i])) return 0;
+        w->warm[w->rate_cnt] = warm;
         w->rate[w->rate_cnt++] = v;
         text = end;
         if (!*text) return 1;
@@ -91,28 +92,88 @@ static int note_read(const char *text, json_t *into) {
     return json_object_set_new(into, key, json_string(text + sz + 1)) == 0;
 }
 
+static int under_read(const char *text, words_t *w) {
+    return note_read(text, w->under);
+}
+
+/* list_read takes a value that is a list or a pair: 1, 0 where name is of none,
+   -1 with err where the value is wrong. */
+static int list_read(words_t *w, const char *name, const char *value, tdm_error_t *err) {
+    static const struct {
+        const char *name;
+        int (*read)(const char *text, words_t *w);
+        const char *what;
+    } list[] = {
+        {"--cells", cells_read,
+         "up to 16 PATH/POLICY, of fused, streams and serial, and of quantile, margin, "
+         "static:64 or fifo:64 to 8192"},
+        {"--rates", rates_read,
+         "up to 16 RATE[@WARM], each once, above 0 and below 1e6, WARM a whole number to 256"},
+        {"--note", under_read, "KEY=VALUE, the key shorter than 32"}};
+    _Static_assert(TDM_SEQ_MAX == 256, "as it is told");
+    for (size_t i = 0; i < TDM_COUNT_OF(list); i++) {
+        if (strcmp(name, list[i].name) != 0) continue;
+        if (value && list[i].read(value, w)) return 1;
+        if (value)
+            (void)tdm_error_set(err, TDM_ERR_INVAL, "%s takes %s, not \"%.60s\"", name,
+                                list[i].what, value);
+        else
+            (void)tdm_error_set(err, TDM_ERR_INVAL, "%s takes a value", name);
+        return -1;
+    }
+    return 0;
+}
+
 /* own takes argv[i] and its value where they are the bench's: 1, 0 where
-   not, -1 where the value is wrong. */
-static int own(words_t *w, const char *a, const char *value) {
-    const tdm_ctl_number_t number[] = {{"--window", &w->window, 1, 86400},
-                                       {"--seconds", &w->seconds, 1, 1e6},
-                                       {"--first", &w->first, 0, 86400}};
+   not, -1 with err where the value is wrong. */
+static int own(words_t *w, const char *a, const char *value, tdm_error_t *err) {
+    const tdm_ctl_number_t number[] = {{"--window", &w->window, 1, 86400, 0},
+                                       {"--seconds", &w->seconds, 1, 1e6, 0},
+                                       {"--first", &w->first, 0, 86400, 0}};
     const struct {
         const char *name;
         const char **at;
     } text[] = {{"--out", &w->out}, {"--planned", &w->planned}, {"--only", &w->only}};
-    if (strcmp(a, "--cells") == 0) return value && cells_read(value, w) ? 1 : -1;
-    if (strcmp(a, "--rates") == 0) return value && rates_read(value, w) ? 1 : -1;
-    if (strcmp(a, "--note") == 0) return value && note_read(value, w->under) ? 1 : -1;
     for (size_t i = 0; i < TDM_COUNT_OF(number); i++)
         if (strcmp(a, number[i].name) == 0)
-            return value && tdm_ctl_number_read(&number[i], value) ? 1 : -1;
+            return tdm_ctl_number_read(&number[i], value, err) == TDM_OK ? 1 : -1;
     for (size_t i = 0; i < TDM_COUNT_OF(text); i++) {
         if (strcmp(a, text[i].name) != 0) continue;
         *text[i].at = value;
-        return value ? 1 : -1;
+        if (value) return 1;
+        (void)tdm_error_set(err, TDM_ERR_INVAL, "%s takes a value", a);
+        return -1;
     }
+    return list_read(w, a, value, err);
+}
+
+/* is_bench_s: what each window's replay is told by the bench alone; typed, it
+   would stand behind that and undo it. */
+static int is_bench_s(const char *word) {
+    static const char *const told[] = {"--rate",      "--load",    "--capacity", "--duration",
+                                       "--text-seed", "--records", "--cut",      "--quiet",
+                                       "--json",      "-o"};
+    for (size_t i = 0; i < TDM_COUNT_OF(told); i++)
+        if (strcmp(word, told[i]) == 0) return 1;
     return 0;
+}
+
+/* only_fit: each that --only names is a window of this bench. */
+static tdm_status_t only_fit(const words_t *w, tdm_error_t *err) {
+    for (const char *at = w->only; at && *at; at += strcspn(at, ","), at += *at == ',') {
+        words_t one = {0};
+        char name[64];
+        int is_there = 0;
+        (void)snprintf(name, sizeof name, "%.*s", (int)strcspn(at, ","), at);
+        one.only = name;
+        for (uint32_t i = 0; i < w->cell_cnt; i++)
+            for (uint32_t k = 0; k < w->rate_cnt; k++)
+                is_there |= is_asked(&one, &w->cell[i], w->rate[k]);
+        if (!is_there)
+            return tdm_error_set(err, TDM_ERR_INVAL, "--only: %s is none of --cells, at --rates",
+                                 name);
+    }
+    return TDM_OK;
 }
 
 /* replay_fit refuses now what the first window's replay would. */
@@ -123,7 +184,7 @@ static tdm_status_t replay_fit(words_t *w, tdm_error_t *err) {
 }
 
 static tdm_status_t words_read(int argc, char **argv, words_t *w, tdm_error_t *err) {
-    const tdm_ctl_number_t epsilon = {"--epsilon", &w->epsilon, 0, 1};
+    const tdm_ctl_number_t epsilon = {"--epsilon", &w->epsilon, 0, 1, 0};
     char *rest[WORD_MAX];
     int rest_cnt = 0;
     *w = (words_t){.window = 75, .epsilon = 0.01, .first = -1};
@@ -132,8 +193,9 @@ static tdm_status_t words_read(int argc, char **argv, words_t *w, tdm_error_t *e
     (void)cells_read("fused/quantile,serial/quantile", w);
     for (int i = 3; i < argc; i++) {
         const char *value = i + 1 < argc ? argv[i + 1] : NULL;
-        int n = own(w, argv[i], value);
-        if (n < 0) return tdm_error_set(err, TDM_ERR_INVAL, "%s: a wrong value", argv[i]);
+        int n = own(w, argv[i], value, err);
+        if (n < 0) return err->status;
+        if (is_bench_s(argv[i])) return tdm_ctl_no_use(argv[i], err);
         i += n;
         if (n > 0) continue;
         if (w->word_cnt + 2u > WORD_MAX) /* with its value */
@@ -145,8 +207,9 @@ static tdm_status_t words_read(int argc, char **argv, words_t *w, tdm_error_t *e
         }
         w->word[w->word_cnt++] = argv[i];
         if (strcmp(argv[i], "--trace") == 0) w->trace = value;
-        if (strcmp(argv[i], "--epsilon") == 0 && (!value || !tdm_ctl_number_read(&epsilon, value)))
-            return tdm_error_set(err, TDM_ERR_INVAL, "--epsilon: a wrong value");
+        if (strcmp(argv[i], "--epsilon") == 0 &&
+            tdm_ctl_number_read(&epsilon, value, err) != TDM_OK)
+            return err->status;
         /* where to ask is for both */
         if ((strcmp(argv[i], "--http") == 0 || strcmp(argv[i], "--key") == 0) && value) {
             rest[rest_cnt++] = argv[i];
@@ -164,7 +227,7 @@ static tdm_status_t words_read(int argc, char **argv, words_t *w, tdm_error_t *e
     if (w->first < 0.0) w->first = TDM_MAX(w->window / 8.0, 1.0);
     if (!w->out) return tdm_error_set(err, TDM_ERR_INVAL, "--out is missing");
     if (w->rate_cnt == 0) return tdm_error_set(err, TDM_ERR_INVAL, "--rates is missing");
-    return TDM_OK;
+    return only_fit(w, err);
 }
 
 /* --- the run ----------------------------------------------------------------------- */

@@ -8,7 +8,8 @@
      tandemctl bench serve --out BASE --trace FILE|NAME --rates R[@WARM],R,...
                            [--cells PATH/POLICY,...] [--window S] [--warm N]
                            [--planned FILE] [--only PATH/POLICY[@RATE],...]
-                           [--seconds N] [--note KEY=VALUE ..] [options of replay]
+                           [--seconds N] [--note KEY=VALUE ..]
+                           [options of replay but those below]
      tandemctl bench merge --out BASE [--plan FILE] [--keep PATH/POLICY,...]
                            [--note KEY=VALUE ..] FILE...
 
@@ -27,7 +28,10 @@
    For each cell the live keys sched.route, sched.policy and, for static:N and
    fifo:N, sched.prefill_tokens are applied, for fifo:N sched.patience=0 too: as
    many tokens, in order of arrival; each rate is a tandemctl replay with
-   --cut, in a process of its own; between two the appliance comes to rest.
+   --cut, in a process of its own, which ends with this one; between two the
+   appliance comes to rest.  The replay's rate, window, text seed and output are
+   the bench's: --rate, --load, --capacity, --duration, --cut, --text-seed,
+   --records, --quiet and --json have no use here.
    In the end the revision that was in force is back.
 
    BASE.json holds all, BASE.html draws it and needs nothing else.  Both are

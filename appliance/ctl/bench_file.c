@@ -76,7 +76,7 @@ tdm_status_t tdm_bench_is_like(const json_t *a, const json_t *b, tdm_error_t *er
 
 /* --- cells ------------------------------------------------------------------------ */
 
-static int is_same_rate(double a, double b) {
+int tdm_bench_is_rate(double a, double b) {
     return a > 0.999 * b && a < 1.001 * b;
 }
 
@@ -87,7 +87,7 @@ static size_t find(const json_t *cells, const char *path, const char *policy, do
     for (; i < cnt; i++) {
         const json_t *c = json_array_get(cells, i);
         if (strcmp(text(c, "path"), path) == 0 && strcmp(text(c, "policy"), policy) == 0 &&
-            is_same_rate(bench_number(c, "rate", NULL, NULL), rate))
+            tdm_bench_is_rate(bench_number(c, "rate", NULL, NULL), rate))
             break;
     }
     return i;

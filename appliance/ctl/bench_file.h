@@ -37,6 +37,10 @@ TDM_MUST_USE tdm_status_t tdm_bench_is_like(const json_t *a, const json_t *b, td
    which build it ran under. */
 void tdm_bench_under(json_t *all);
 
+/* tdm_bench_is_rate: windows whose rates differ by less than a thousandth are
+   of one rate. */
+int tdm_bench_is_rate(double a, double b);
+
 /* tdm_bench_has says whether a window is measured. */
 int tdm_bench_has(const json_t *all, const char *path, const char *policy, double rate);
 

@@ -26,7 +26,7 @@
 #define WHY        "bench, process "
 
 int tdm_cell_read(const char *text, size_t sz, tdm_cell_t *cell) {
-    char word[48], *end;
+    char word[48];
     if (sz == 0 || sz >= sizeof word) return 0;
     (void)snprintf(word, sizeof word, "%.*s", (int)sz, text);
     char *policy = strchr(word, '/');
@@ -40,10 +40,8 @@ int tdm_cell_read(const char *text, size_t sz, tdm_cell_t *cell) {
     cell->is_fifo = strncmp(policy, "fifo:", 5) == 0;
     if (!cell->is_fifo && strncmp(policy, "static:", 7) != 0)
         return strcmp(policy, "quantile") == 0 || strcmp(policy, "margin") == 0;
-    const char *number = strchr(policy, ':') + 1;
-    unsigned long v = strtoul(number, &end, 10);
-    cell->prefill_tokens = (uint32_t)v;
-    return end != number && *end == 0 && v >= 64 && v <= 8192;
+    const char *end = tdm_ctl_count_read(strchr(policy, ':') + 1, 8192, &cell->prefill_tokens);
+    return end && *end == 0 && cell->prefill_tokens >= 64;
 }
 
 /* page_json fetches a page that is JSON. */

@@ -18,25 +18,35 @@ static void shared(const tdm_ctl_command_t *c, FILE *f) {
     }
 }
 
-/* own writes the options that a command reads itself, as its help names them. */
-static void own(const tdm_ctl_command_t *c, FILE *f) {
-    for (const char *at = c->run ? c->help : ""; (at = strstr(at, "--"));) {
+/* is_but says whether c's help names an option as what it takes not: between
+   "'s own but" and the next semicolon. */
+static int is_but(const tdm_ctl_command_t *c, const char *option, size_t sz) {
+    const char *at = strstr(c->help, "'s own but "), *end = at ? strchr(at, ';') : NULL;
+    for (; end && (at = strstr(at, "--")) && at < end; at++)
+        if (strncmp(at, option, sz) == 0 && strchr(" ;\n", at[sz])) return 1;
+    return 0;
+}
+
+/* own writes the options that a command reads itself, as help names them, and
+   that c takes. */
+static void own(const tdm_ctl_command_t *of, const tdm_ctl_command_t *c, FILE *f) {
+    for (const char *at = of->run ? of->help : ""; (at = strstr(at, "--"));) {
         size_t n = strspn(at, "-abcdefghijklmnopqrstuvwxyz");
-        (void)fprintf(f, " %.*s", (int)n, at);
+        if (!is_but(c, at, n)) (void)fprintf(f, " %.*s", (int)n, at);
         at += n;
     }
 }
 
 /* options writes all of c's; where its help says "NAME's own", those of that
-   one of command[cnt] too. */
+   one of command[cnt] too, but for those that it names. */
 static void options(const tdm_ctl_command_t *c, const tdm_ctl_command_t *command, size_t cnt,
                     FILE *f) {
     shared(c, f);
-    own(c, f);
+    own(c, c, f);
     for (size_t i = 0; i < cnt; i++) {
         char words[32];
         (void)snprintf(words, sizeof words, "%s's own", command[i].name);
-        if (strstr(c->help, words)) own(&command[i], f);
+        if (strstr(c->help, words)) own(&command[i], c, f);
     }
 }
 

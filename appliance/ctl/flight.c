@@ -16,6 +16,7 @@
 #include <time.h>
 
 #define DAY_S       86400
+#define SECONDS_MAX 1000000u                 /* of a trace: more than any recorder holds */
 #define FLIGHT_PATH "/dev/shm/tandem.flight" /* the default of flight.path */
 
 typedef struct ask {
@@ -88,11 +89,11 @@ tdm_status_t tdm_ctl_when(const char *text, int64_t now_ns, int64_t *out) {
 
 /* --- arguments -------------------------------------------------------- */
 
-static int whole(const char *text, uint64_t *out) {
+static int whole(const char *text, uint64_t most, uint64_t *out) {
     char *end;
     errno = 0;
     *out = strtoull(text, &end, 10);
-    return text[0] >= '0' && text[0] <= '9' && !errno && !*end && *out > 0;
+    return text[0] >= '0' && text[0] <= '9' && !errno && !*end && *out > 0 && *out <= most;
 }
 
 /* What a command takes of it. */
@@ -100,6 +101,7 @@ typedef struct option {
     const char *name;
     const char **text; /* where its value goes as it is; NULL: ... */
     uint64_t *number;  /* ... as a number; NULL: it has none */
+    uint64_t most;     /* of it */
 } option_t;
 
 static tdm_status_t parse(int argc, char **argv, const option_t *option, size_t cnt, ask_t *a,
@@ -115,10 +117,10 @@ static tdm_status_t parse(int argc, char **argv, const option_t *option, size_t 
         if (i + 1 == argc) return tdm_error_set(err, TDM_ERR_INVAL, "%s takes a value", argv[i]);
         if (option[k].text)
             *option[k].text = argv[i + 1];
-        else if (!whole(argv[i + 1], option[k].number))
+        else if (!whole(argv[i + 1], option[k].most, option[k].number))
             return tdm_error_set(err, TDM_ERR_INVAL,
-                                 "%s: takes a whole number from 1 on, not \"%s\"", argv[i],
-                                 argv[i + 1]);
+                                 "%s takes a whole number from 1 to %llu, not \"%.40s\"", argv[i],
+                                 (unsigned long long)option[k].most, argv[i + 1]);
         i++;
     }
     return TDM_OK;
@@ -135,9 +137,9 @@ static int open_file(const ask_t *a, const char *version, tdm_flight_file_t *f) 
 
 int tdm_ctl_trace(int argc, char **argv, const char *version) {
     ask_t a = {.path = FLIGHT_PATH, .format = "chrome"};
-    const option_t option[] = {{"--flight", &a.path, NULL},
-                               {"--format", &a.format, NULL},
-                               {"--seconds", NULL, &a.seconds}};
+    const option_t option[] = {{"--flight", &a.path, NULL, 0},
+                               {"--format", &a.format, NULL, 0},
+                               {"--seconds", NULL, &a.seconds, SECONDS_MAX}};
     tdm_error_t err = {0};
     if (parse(argc, argv, option, TDM_COUNT_OF(option), &a, &err) != TDM_OK)
         return tdm_ctl_usage("trace", &err);
@@ -149,8 +151,7 @@ int tdm_ctl_trace(int argc, char **argv, const char *version) {
     tdm_flight_file_t f;
     if (!open_file(&a, version, &f)) return TDM_EXIT_FAILED;
     tdm_trace_span_t span = {.from_ns = 0, .to_ns = INT64_MAX};
-    if (a.seconds)
-        span.from_ns = tdm_clock_now_ns() - (int64_t)TDM_MIN(a.seconds, 1000000u) * TDM_NS_PER_S;
+    if (a.seconds) span.from_ns = tdm_clock_now_ns() - (int64_t)a.seconds * TDM_NS_PER_S;
     tdm_status_t st =
         is_otlp ? tdm_trace_otlp(f.mem, &span, stdout) : tdm_trace_chrome(f.mem, &span, stdout);
     tdm_flight_close(&f);
@@ -196,11 +197,11 @@ static int choose(const ask_t *a, const void *mem, tdm_flight_iteration_t *r) {
 
 int tdm_ctl_explain(int argc, char **argv, const char *version) {
     ask_t a = {.path = FLIGHT_PATH};
-    const option_t option[] = {{"--flight", &a.path, NULL},
-                               {"--at", &a.at, NULL},
-                               {"--fallback", &a.fallback, NULL},
-                               {"--iteration", NULL, &a.iteration},
-                               {"--slowest", NULL, NULL}};
+    const option_t option[] = {{"--flight", &a.path, NULL, 0},
+                               {"--at", &a.at, NULL, 0},
+                               {"--fallback", &a.fallback, NULL, 0},
+                               {"--iteration", NULL, &a.iteration, UINT64_MAX},
+                               {"--slowest", NULL, NULL, 0}};
     tdm_error_t err = {0};
     if (parse(argc, argv, option, TDM_COUNT_OF(option), &a, &err) != TDM_OK)
         return tdm_ctl_usage("explain", &err);

@@ -72,17 +72,34 @@ static void on_event(void *ctx, const char *line) {
     json_decref(event);
 }
 
+/* job_row gives a row as it is asked for. */
+static tdm_workload_row_t job_row(const tdm_job_form_t *form, const tdm_workload_row_t *listed) {
+    tdm_workload_row_t row = *listed;
+    if (form->context > 0) tdm_workload_row_fit(&row, form->context);
+    return row;
+}
+
+tdm_seen_t tdm_job_unseen(const tdm_job_form_t *form, uint32_t row,
+                          const tdm_workload_row_t *listed) {
+    tdm_workload_row_t sent = job_row(form, listed);
+    return (tdm_seen_t){.row = row,
+                        .prompt_cnt = sent.prompt_cnt,
+                        .output_max = sent.output_cnt,
+                        .prompt_cut = listed->prompt_cnt - sent.prompt_cnt,
+                        .output_cut = listed->output_cnt - sent.output_cnt,
+                        .at_ns = listed->at_ns,
+                        .late_ns = -1,
+                        .first_ns = -1,
+                        .last_ns = -1,
+                        .end_ns = -1,
+                        .retry_ms = -1};
+}
+
 void tdm_job_init(tdm_job_t *job, tdm_tally_t *tally, void (*ended)(tdm_job_t *job), uint32_t row,
-                  const tdm_workload_row_t *what, int64_t due_ns, int64_t now_ns) {
-    job->seen = (tdm_seen_t){.row = row,
-                             .prompt_cnt = what->prompt_cnt,
-                             .output_max = what->output_cnt,
-                             .at_ns = what->at_ns,
-                             .late_ns = now_ns - due_ns,
-                             .first_ns = -1,
-                             .last_ns = -1,
-                             .end_ns = -1,
-                             .retry_ms = -1};
+                  const tdm_workload_row_t *listed, const tdm_job_form_t *form, int64_t due_ns,
+                  int64_t now_ns) {
+    job->seen = tdm_job_unseen(form, row, listed);
+    job->seen.late_ns = now_ns - due_ns;
     job->tally = tally;
     job->ended = ended;
     job->due_ns = due_ns;
@@ -152,12 +169,12 @@ int32_t tdm_job_token(const tdm_job_form_t *form, const tdm_workload_t *list, ui
 #define WORDS_MAX 512u /* everything but model and ids */
 
 size_t tdm_job_text_max(const tdm_job_form_t *form, const tdm_workload_row_t *row) {
-    return WORDS_MAX + 2u * strlen(form->model) + (size_t)row->prompt_cnt * 8u;
+    return WORDS_MAX + 2u * strlen(form->model) + (size_t)job_row(form, row).prompt_cnt * 8u;
 }
 
 size_t tdm_job_text(const tdm_job_form_t *form, const tdm_workload_t *list, uint32_t row, char *buf,
                     size_t sz) {
-    const tdm_workload_row_t *r = &list->row[row];
+    const tdm_workload_row_t sent = job_row(form, &list->row[row]), *r = &sent;
     if (sz < tdm_job_text_max(form, r)) return 0;
     char *p = buf + snprintf(buf, sz, "{\"model\":\"%s\",\"prompt\":[", form->model);
     for (uint32_t i = 0; i < r->prompt_cnt; i++)

@@ -110,6 +110,8 @@ static int take(tdm_ctl_options_t *o, tdm_ctl_option_t option, const char *value
     switch (option) {
     case TDM_CTL_HOST: o->host = value; break;
     case TDM_CTL_HTTP:
+        (void)snprintf(wants, WANTS_SZ, "a URL of at most %u bytes", TDM_CTL_URL_MAX);
+        ok = strlen(value) <= TDM_CTL_URL_MAX;
         o->http = value;
         o->is_http_named = 1;
         break;
@@ -117,7 +119,11 @@ static int take(tdm_ctl_options_t *o, tdm_ctl_option_t option, const char *value
     case TDM_CTL_WHY: o->why = value; break;
     case TDM_CTL_OUT: o->out = value; break;
     case TDM_CTL_CERTIFICATE: o->certificate = value; break;
-    case TDM_CTL_KEY: o->key = value; break;
+    case TDM_CTL_KEY:
+        (void)snprintf(wants, WANTS_SZ, "a key of at most %u bytes", TDM_CTL_KEY_MAX);
+        ok = strlen(value) <= TDM_CTL_KEY_MAX;
+        o->key = value;
+        break;
     case TDM_CTL_MODEL: o->model = value; break;
     case TDM_CTL_CONFIRM: return duration(value, 86400, &o->confirm_s, wants);
     case TDM_CTL_SINCE: return duration(value, 3600, &o->since_s, wants);
@@ -207,7 +213,9 @@ static tdm_status_t step(int argc, char **argv, int *i, tdm_ctl_uses_t uses, tdm
     if (!value) return tdm_error_set(err, TDM_ERR_INVAL, "%s takes a value", a);
     char wants[WANTS_SZ] = "";
     if (take(out, option, value, wants)) return TDM_OK;
-    return tdm_error_set(err, TDM_ERR_INVAL, "%s: takes %s, not \"%s\"", a, wants, value);
+    if (option == TDM_CTL_KEY) /* a secret is not said again */
+        return tdm_error_set(err, TDM_ERR_INVAL, "%s: takes %s", a, wants);
+    return tdm_error_set(err, TDM_ERR_INVAL, "%s: takes %s, not \"%.60s\"", a, wants, value);
 }
 
 tdm_status_t tdm_ctl_options_parse(int argc, char **argv, int from, tdm_ctl_uses_t uses,
@@ -244,10 +252,23 @@ int tdm_ctl_usage(const char *command, const tdm_error_t *err) {
     return has_help ? TDM_EXIT_HELP : TDM_EXIT_USAGE;
 }
 
-int tdm_ctl_number_read(const tdm_ctl_number_t *n, const char *text) {
+tdm_status_t tdm_ctl_number_read(const tdm_ctl_number_t *n, const char *text, tdm_error_t *err) {
     char *end;
+    if (!text) return tdm_error_set(err, TDM_ERR_INVAL, "%s takes a value", n->name);
     double v = strtod(text, &end);
-    if (end == text || *end || !(v >= n->low && v <= n->high)) return 0;
+    if (end == text || *end || !(v >= n->low && v <= n->high) || (n->is_whole && v != floor(v)))
+        return tdm_error_set(err, TDM_ERR_INVAL,
+                             "%s takes a %snumber from %.16g to %.16g, not \"%.40s\"", n->name,
+                             n->is_whole ? "whole " : "", n->low, n->high, text);
     *n->at = v;
-    return 1;
+    return TDM_OK;
+}
+
+const char *tdm_ctl_count_read(const char *text, uint32_t most, uint32_t *out) {
+    uint64_t v = 0;
+    const char *at = text;
+    for (; *at >= '0' && *at <= '9' && v <= most; at++) v = 10u * v + (uint64_t)(*at - '0');
+    if (at == text || v > most) return NULL;
+    *out = (uint32_t)v;
+    return at;
 }

@@ -11,6 +11,8 @@
 #define TDM_CTL_SOCKET_PATH "/run/tandem/ctl.sock" /* the default of control.socket */
 #define TDM_CTL_WORD_MAX    32u
 #define TDM_CTL_ANSWER_S    5u
+#define TDM_CTL_KEY_MAX     512u /* bytes of --key; each header that holds one has room for it */
+#define TDM_CTL_URL_MAX     384u /* of --http, before a path */
 
 /* The options, in the order of the help. */
 typedef enum tdm_ctl_option {
@@ -102,11 +104,20 @@ typedef struct tdm_ctl_number {
     const char *name; /* with its dashes */
     double *at;       /* where the value goes */
     double low, high;
+    int is_whole; /* 1: of things that are counted, none with a fraction */
 } tdm_ctl_number_t;
 
-/* tdm_ctl_number_read stores the number that text is, whole; 0, and nothing
-   stored, where it is none or outside the range (NaN is). */
-int tdm_ctl_number_read(const tdm_ctl_number_t *n, const char *text);
+/* tdm_ctl_number_read stores the number that all of text is.  What is none
+   (NULL: no value was typed), or outside the range, or has a fraction where
+   none may be, is TDM_ERR_INVAL with the option's name and what it takes, and
+   nothing is stored: what was asked for is done as asked, or refused. */
+TDM_MUST_USE tdm_status_t tdm_ctl_number_read(const tdm_ctl_number_t *n, const char *text,
+                                              tdm_error_t *err);
+
+/* tdm_ctl_count_read reads the digits that text begins with, at most `most`,
+   and gives what is behind them; NULL, and nothing stored, where there are
+   none or they are more. */
+const char *tdm_ctl_count_read(const char *text, uint32_t most, uint32_t *out);
 
 /* tdm_ctl_options_parse reads argv[from..) for a command that uses `uses`.
    A missing or wrong value, or a word too many, is TDM_ERR_INVAL with a

@@ -50,7 +50,7 @@ static long patience_ms(const tdm_ctl_options_t *o) {
 /* ask sends one request; body NULL: GET.  csrf: NULL or a token. */
 static tdm_status_t ask(const tdm_ctl_options_t *o, const char *path, const char *body,
                         const char *csrf, tdm_page_t *page, tdm_error_t *err) {
-    char url[512], line[600];
+    char url[TDM_CTL_URL_MAX + 128], line[TDM_CTL_KEY_MAX + 88];
     memset(page, 0, sizeof *page);
     CURL *curl = curl_easy_init();
     if (!curl) return tdm_error_set(err, TDM_ERR_NOMEM, "libcurl cannot start");

@@ -12,6 +12,7 @@
 
 #define KV_BYTES 131072.0 /* a token: 32 layers, 8 heads of 128, K and V, two bytes */
 #define LINK_US  50.0
+#define FLOOR    128.0 /* tokens; fewer where --prefill-tokens are */
 
 /* What the command line asked for. */
 typedef struct words {
@@ -20,7 +21,8 @@ typedef struct words {
     const char *html;
     int is_json, is_spread;
     double requests, ttft_ms, ttft_share, gap_ms, epsilon, appliances, kv_pages, noise, seed;
-    double scale, cv, sequences, context, prefill_tokens, grid, floor, starve_ms;
+    double scale, cv, sequences, context, prefill_tokens, grid, starve_ms;
+    double floor;             /* 0: not named */
     double kv_bytes, link_us; /* < 0: not named */
     double link_gbit[TDM_PLANNER_LINK_MAX];
     uint32_t link_cnt;
@@ -36,15 +38,16 @@ typedef struct words {
 /* rates_read takes "0.5,0.7,1", of a window "0.5@20,0.7@30". */
 static int rates_read(const char *text, words_t *w) {
     for (w->rate_cnt = 0; w->rate_cnt < TDM_PLANNER_RATE_MAX;) {
-        char *end;
-        double v = strtod(text, &end);
-        unsigned long warm = 0;
-        if (end == text || !(v > 0.0 && v < 1e6)) return 0;
-        if (*end == '@') warm = strtoul(end + 1, &end, 10);
-        if (warm > TDM_SEQ_MAX || (*end && *end != ',')) return 0;
+        char *number;
+        double v = strtod(text, &number);
+        uint32_t warm = 0;
+        if (number == text || !(v > 0.0 && v < 1e6)) return 0;
+        const char *end =
+            *number == '@' ? tdm_ctl_count_read(number + 1, TDM_SEQ_MAX, &warm) : number;
+        if (!end || (*end && *end != ',')) return 0;
         for (uint32_t i = 0; i < w->rate_cnt; i++)
             if (v == w->rate[i]) return 0;
-        w->warm[w->rate_cnt] = (uint32_t)warm;
+        w->warm[w->rate_cnt] = warm;
         w->rate[w->rate_cnt++] = v;
         if (!*end) return 1;
         text = end + 1;
@@ -67,7 +70,8 @@ static int policy_read(const char *text, size_t sz, tdm_planner_policy_t *p) {
     if (strncmp(p->name, "margin:", 7) == 0) return v >= 0.1 && v <= 10.0;
     p->policy = TDM_POLICY_STATIC;
     p->margin = 1.0;
-    p->token_max = v >= 1.0 && v <= TDM_PLAN_TOKEN_MAX ? (uint32_t)v : 0u;
+    end = colon ? strchr(colon, 0) : NULL;
+    if (!colon || tdm_ctl_count_read(colon + 1, TDM_PLAN_TOKEN_MAX, &p->token_max) != end) return 0;
     p->is_fifo = strncmp(p->name, "fifo:", 5) == 0;
     return (p->is_fifo || strncmp(p->name, "static:", 7) == 0) && p->token_max > 0;
 }
@@ -130,7 +134,10 @@ static tdm_status_t words_fit(const words_t *w, tdm_error_t *err) {
                                                                   "of --appliances 2 or more"
                        : w->link_cnt == 0 && w->kv_bytes >= 0.0 ? "--kv-bytes needs --link-gbit"
                        : w->link_cnt == 0 && w->link_us >= 0.0  ? "--link-us needs --link-gbit"
-                                                                : NULL;
+                       : w->floor > w->prefill_tokens ? "--floor is more than --prefill-tokens"
+                       : w->requests * w->appliances > TDM_WORKLOAD_ROW_MAX
+                           ? "--requests, of each of --appliances, are over 1048576"
+                           : NULL;
     return what ? tdm_error_set(err, TDM_ERR_INVAL, "%s", what) : TDM_OK;
 }
 
@@ -140,27 +147,27 @@ static tdm_status_t words_read(int argc, char **argv, words_t *w, tdm_error_t *e
         const char **at;
     } text[] = {{"--profile", &w->profile}, {"--trace", &w->trace}, {"--html", &w->html}};
     const tdm_ctl_number_t number[] = {
-        {"--requests", &w->requests, 2, TDM_WORKLOAD_ROW_MAX},
-        {"--ttft-ms", &w->ttft_ms, 1, 1e7},
-        {"--ttft-share", &w->ttft_share, 0.01, 1},
-        {"--gap-ms", &w->gap_ms, 1, 1e6},
-        {"--epsilon", &w->epsilon, 1e-6, 1},
-        {"--appliances", &w->appliances, 1, TDM_PLANNER_APPLIANCE_MAX},
-        {"--kv-pages", &w->kv_pages, 1, 1 << 26},
-        {"--noise", &w->noise, 0, 1},
-        {"--kv-bytes", &w->kv_bytes, 1, 1e9},
-        {"--link-us", &w->link_us, 0, 1e6},
-        {"--seed", &w->seed, 0, 1e15},
-        {"--scale", &w->scale, 1e-6, 1e3},
-        {"--cv", &w->cv, 0.05, 50},
-        {"--sequences", &w->sequences, 1, TDM_SEQ_MAX},
-        {"--context", &w->context, 2, TDM_CONTEXT_MAX},
-        {"--prefill-tokens", &w->prefill_tokens, 1, TDM_PLAN_TOKEN_MAX},
-        {"--grid", &w->grid, 1, 1024},
-        {"--floor", &w->floor, 1, TDM_PLAN_TOKEN_MAX},
-        {"--starve-ms", &w->starve_ms, 1, 1e9},
-        {"--clock", &w->clock_mhz, 1, 1e5},
-        {"--window", &w->window, 1, 86400}};
+        {"--requests", &w->requests, 2, TDM_WORKLOAD_ROW_MAX, 1},
+        {"--ttft-ms", &w->ttft_ms, 1, 1e7, 0},
+        {"--ttft-share", &w->ttft_share, 0.01, 1, 0},
+        {"--gap-ms", &w->gap_ms, 1, 1e6, 0},
+        {"--epsilon", &w->epsilon, 1e-6, 1, 0},
+        {"--appliances", &w->appliances, 1, TDM_PLANNER_APPLIANCE_MAX, 1},
+        {"--kv-pages", &w->kv_pages, 1, 1 << 26, 1},
+        {"--noise", &w->noise, 0, 1, 0},
+        {"--kv-bytes", &w->kv_bytes, 1, 1e9, 0},
+        {"--link-us", &w->link_us, 0, 1e6, 0},
+        {"--seed", &w->seed, 0, 1e15, 1},
+        {"--scale", &w->scale, 1e-6, 1e3, 0},
+        {"--cv", &w->cv, 0.05, 50, 0},
+        {"--sequences", &w->sequences, 1, TDM_SEQ_MAX, 1},
+        {"--context", &w->context, 2, TDM_CONTEXT_MAX, 1},
+        {"--prefill-tokens", &w->prefill_tokens, 1, TDM_PLAN_TOKEN_MAX, 1},
+        {"--grid", &w->grid, 1, 1024, 1},
+        {"--floor", &w->floor, 1, TDM_PLAN_TOKEN_MAX, 1},
+        {"--starve-ms", &w->starve_ms, 1, 1e9, 0},
+        {"--clock", &w->clock_mhz, 1, 1e5, 0},
+        {"--window", &w->window, 1, 86400, 0}};
     for (int i = 2; i < argc; i++) {
         const char *value = i + 1 < argc ? argv[i + 1] : NULL;
         size_t k = 0, t = 0;
@@ -176,10 +183,8 @@ static tdm_status_t words_read(int argc, char **argv, words_t *w, tdm_error_t *e
         if (list == 0 && k == TDM_COUNT_OF(number) && t == TDM_COUNT_OF(text))
             return tdm_ctl_no_use(argv[i], err);
         if (!value) return tdm_error_set(err, TDM_ERR_INVAL, "%s takes a value", argv[i]);
-        if (k < TDM_COUNT_OF(number) && !tdm_ctl_number_read(&number[k], value))
-            return tdm_error_set(err, TDM_ERR_INVAL,
-                                 "%s takes a number from %g to %g, not \"%.40s\"", argv[i],
-                                 number[k].low, number[k].high, value);
+        if (k < TDM_COUNT_OF(number) && tdm_ctl_number_read(&number[k], value, err) != TDM_OK)
+            return TDM_ERR_INVAL;
         if (t < TDM_COUNT_OF(text)) *text[t].at = value;
         i++;
     }
@@ -209,12 +214,23 @@ static tdm_status_t load_profile(words_t *w, tdm_profile_table_t *table, uint32_
 }
 
 static tdm_status_t load_trace(const words_t *w, tdm_workload_t *out, tdm_error_t *err) {
-    uint32_t rows = (uint32_t)TDM_MIN(w->requests * w->appliances, (double)TDM_WORKLOAD_ROW_MAX);
+    uint32_t rows = (uint32_t)(w->requests * w->appliances); /* words_fit */
     tdm_status_t st = tdm_workload_generate(w->trace, rows, (uint64_t)w->seed, out, err);
     if (st == TDM_ERR_NOT_FOUND) st = tdm_workload_read(w->trace, rows, out, err);
     if (st == TDM_OK && w->is_spread) tdm_workload_spread(out);
-    if (st == TDM_OK) tdm_workload_scale(out, w->scale);
-    return st;
+    if (st == TDM_OK) st = tdm_workload_scale(out, w->scale, err);
+    if (st == TDM_OK && w->cv > 0.0 && tdm_workload_rate(out) > 0.0)
+        return tdm_error_set(err, TDM_ERR_INVAL, "--cv is of drawn arrivals: %s has its own",
+                             w->trace);
+    if (st != TDM_OK) return st;
+    tdm_workload_over_t over = tdm_workload_over(out, (uint32_t)w->context);
+    if (over.row_cnt > 0)
+        fprintf(stderr,
+                "tandemctl: plan: %u of %u requests are cut to --context %.0f, by %llu prompt and "
+                "%llu output tokens\n",
+                over.row_cnt, out->row_cnt, w->context, (unsigned long long)over.prompt_cnt,
+                (unsigned long long)over.output_cnt);
+    return TDM_OK;
 }
 
 /* name_of leaves the folders of a path out: a report tells no places. */
@@ -249,7 +265,7 @@ static tdm_planner_ask_t ask_of(const words_t *w, const tdm_workload_t *workload
                                   .latency_ns =
                                       (int64_t)((w->link_us >= 0.0 ? w->link_us : LINK_US) * 1e3)};
     for (uint32_t i = 0; i < w->link_cnt; i++) a.link.bytes_per_s[i] = w->link_gbit[i] * 1e9 / 8.0;
-    a.cv = w->cv;
+    a.cv = w->cv > 0.0 ? w->cv : 1.0;
     a.sizes = (tdm_sched_sizes_t){.seq_max = (uint32_t)w->sequences,
                                   .waiting_max = 65536,
                                   .page_cnt = (uint32_t)w->kv_pages,
@@ -258,7 +274,7 @@ static tdm_planner_ask_t ask_of(const words_t *w, const tdm_workload_t *workload
     tdm_sched_live_default(&a.live);
     a.live.token_max = (uint32_t)w->prefill_tokens;
     a.live.grid_tok = (uint32_t)w->grid;
-    a.live.floor_cnt = (uint32_t)TDM_MIN(w->floor, w->prefill_tokens);
+    a.live.floor_cnt = (uint32_t)(w->floor > 0.0 ? w->floor : TDM_MIN(FLOOR, w->prefill_tokens));
     a.live.starve_ns = (int64_t)(w->starve_ms * 1e6);
     a.live.waiting_tokens_max = UINT64_MAX / 2;
     for (uint32_t k = 0; k < TDM_SLO_CLASS_MAX; k++) {
@@ -299,12 +315,10 @@ int tdm_ctl_plan(int argc, char **argv) {
                  .kv_bytes = -1,
                  .link_us = -1,
                  .scale = 1,
-                 .cv = 1,
                  .sequences = TDM_SEQ_MAX,
                  .context = TDM_CONTEXT_MAX,
                  .prefill_tokens = 2048,
                  .grid = 128,
-                 .floor = 128,
                  .starve_ms = 10000};
     tdm_error_t err = {0};
     if (words_read(argc, argv, &w, &err) != TDM_OK) return tdm_ctl_usage("plan", &err);

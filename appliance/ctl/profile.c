@@ -27,12 +27,12 @@ typedef struct words {
     int is_json;
 } words_t;
 
-static int number(const char *text, unsigned long max, uint32_t *out) {
-    char *end;
-    unsigned long v = strtoul(text, &end, 10);
-    if (end == text || *end || text[0] == '-' || v > max) return 0;
-    *out = (uint32_t)v;
-    return 1;
+static tdm_status_t number(const char *name, const char *value, uint32_t most, uint32_t *out,
+                           tdm_error_t *err) {
+    const char *end = tdm_ctl_count_read(value, most, out);
+    if (end && !*end) return TDM_OK;
+    return tdm_error_set(err, TDM_ERR_INVAL, "%s takes a whole number from 0 to %u, not \"%.40s\"",
+                         name, most, value);
 }
 
 static tdm_status_t words_read(int argc, char **argv, words_t *w, tdm_error_t *err) {
@@ -56,10 +56,9 @@ static tdm_status_t words_read(int argc, char **argv, words_t *w, tdm_error_t *e
             st = tdm_config_load(&w->config, value, err);
         else if (strcmp(a, "--set") == 0)
             st = tdm_config_set(&w->config, value, err);
-        else if (a[2] == 'b' ? !number(value, 86400, &w->budget_s)
-                             : !number(value, 100000, &w->power_w))
-            st =
-                tdm_error_set(err, TDM_ERR_INVAL, "%s: takes a whole number, not \"%s\"", a, value);
+        else
+            st = number(a, value, a[2] == 'b' ? 86400 : 100000,
+                        a[2] == 'b' ? &w->budget_s : &w->power_w, err);
         if (st != TDM_OK) return st;
         i++;
     }

@@ -15,9 +15,10 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#define LEAD_NS (200 * TDM_NS_PER_MS) /* from the last preparation to the first arrival */
-#define TICK_NS (200 * TDM_NS_PER_MS) /* progress and patience */
-#define LINE_NS (10 * TDM_NS_PER_S)   /* of progress where no terminal is: what a log bears */
+#define LEAD_NS     (200 * TDM_NS_PER_MS) /* from the last preparation to the first arrival */
+#define TICK_NS     (200 * TDM_NS_PER_MS) /* progress and patience */
+#define WINDOW_FULL 0.9                   /* share of a window that a list must reach into */
+#define LINE_NS     (10 * TDM_NS_PER_S)   /* of progress where no terminal is: what a log bears */
 
 /* What the command line asked for. */
 typedef struct words {
@@ -53,48 +54,49 @@ static replay_t self; /* jobs find their replay here: there is one in a process 
 /* --- words ------------------------------------------------------------------ */
 
 /* own takes argv[i], with its value, where it is one of replay's: the words
-   taken, 0 where it is not, -1 where its value is wrong. */
-static int own(words_t *w, const char *a, const char *value) {
-    const tdm_ctl_number_t number[] = {{"--requests", &w->requests, 1, TDM_WORKLOAD_ROW_MAX},
-                                       {"--duration", &w->duration, 0.001, 1e7},
-                                       {"--rate", &w->rate, 1e-6, 1e6},
-                                       {"--load", &w->load, 1e-3, 1e3},
-                                       {"--capacity", &w->capacity, 1e-6, 1e6},
-                                       {"--cv", &w->cv, 0.05, 50},
-                                       {"--scale", &w->scale, 1e-6, 1e3},
-                                       {"--context", &w->context, 2, 1 << 20},
-                                       {"--vocab", &w->vocab, 2, 1 << 20},
-                                       {"--connections", &w->connections, 1, 256},
-                                       {"--open-max", &w->open_max, 1, 16384},
-                                       {"--warm", &w->warm, 0, TDM_SEQ_MAX},
-                                       {"--text-seed", &w->text_seed, 0, 1e15},
-                                       {"--ttft-ms", &w->ttft_ms, 0.001, 1e7},
-                                       {"--gap-ms", &w->gap_ms, 0.001, 1e7},
-                                       {"--epsilon", &w->epsilon, 0, 1}};
+   taken, 0 where it is not, -1 with err where its value is wrong. */
+static int own(words_t *w, const char *a, const char *value, tdm_error_t *err) {
+    const tdm_ctl_number_t number[] = {{"--requests", &w->requests, 1, TDM_WORKLOAD_ROW_MAX, 1},
+                                       {"--duration", &w->duration, 0.001, 1e7, 0},
+                                       {"--rate", &w->rate, 1e-6, 1e6, 0},
+                                       {"--load", &w->load, 1e-3, 1e3, 0},
+                                       {"--capacity", &w->capacity, 1e-6, 1e6, 0},
+                                       {"--cv", &w->cv, 0.05, 50, 0},
+                                       {"--scale", &w->scale, 1e-6, 1e3, 0},
+                                       {"--context", &w->context, 2, 1 << 20, 1},
+                                       {"--vocab", &w->vocab, 2, 1 << 20, 1},
+                                       {"--connections", &w->connections, 1, 256, 1},
+                                       {"--open-max", &w->open_max, 1, 16384, 1},
+                                       {"--warm", &w->warm, 0, TDM_SEQ_MAX, 1},
+                                       {"--text-seed", &w->text_seed, 0, 1e15, 1},
+                                       {"--ttft-ms", &w->ttft_ms, 0.001, 1e7, 0},
+                                       {"--gap-ms", &w->gap_ms, 0.001, 1e7, 0},
+                                       {"--epsilon", &w->epsilon, 0, 1, 0}};
     if (strcmp(a, "--plain") == 0) return w->is_plain = 1;
     if (strcmp(a, "--quiet") == 0) return w->is_quiet = 1;
     if (strcmp(a, "--cut") == 0) return w->is_cut = 1;
     if (strcmp(a, "--spread") == 0) return w->is_spread = 1;
     for (size_t k = 0; k < TDM_COUNT_OF(number); k++)
         if (strcmp(number[k].name, a) == 0)
-            return value && tdm_ctl_number_read(&number[k], value) ? 2 : -1;
+            return tdm_ctl_number_read(&number[k], value, err) == TDM_OK ? 2 : -1;
     if (strcmp(a, "--trace") == 0)
         w->trace = value;
     else if (strcmp(a, "--records") == 0)
         w->records = value;
     else if (strcmp(a, "--door") != 0)
         return 0;
-    if (!value) return -1;
-    if (strcmp(a, "--door") != 0) return 2;
+    if (!value) (void)tdm_error_set(err, TDM_ERR_INVAL, "%s takes a value", a);
+    if (!value || strcmp(a, "--door") != 0) return value ? 2 : -1;
     w->is_http1 = strcmp(value, "http1") == 0;
-    return w->is_http1 || strcmp(value, "h3") == 0 ? 2 : -1;
+    if (w->is_http1 || strcmp(value, "h3") == 0) return 2;
+    (void)tdm_error_set(err, TDM_ERR_INVAL, "--door takes h3 or http1, not \"%.40s\"", value);
+    return -1;
 }
 
 static tdm_status_t words_read(int argc, char **argv, words_t *w, tdm_error_t *err) {
     char *rest[64];
     int rest_cnt = 0;
     *w = (words_t){.requests = 500,
-                   .cv = 1,
                    .scale = 1,
                    .vocab = 256,
                    .connections = 8,
@@ -104,8 +106,8 @@ static tdm_status_t words_read(int argc, char **argv, words_t *w, tdm_error_t *e
                    .epsilon = 0.01,
                    .text_seed = -1};
     for (int i = 2; i < argc;) {
-        int n = own(w, argv[i], i + 1 < argc ? argv[i + 1] : NULL);
-        if (n < 0) return tdm_error_set(err, TDM_ERR_INVAL, "%s: a wrong value", argv[i]);
+        int n = own(w, argv[i], i + 1 < argc ? argv[i + 1] : NULL, err);
+        if (n < 0) return err->status;
         i += n;
         if (n > 0) continue;
         if (rest_cnt == 64) return tdm_error_set(err, TDM_ERR_INVAL, "too many words");
@@ -117,11 +119,31 @@ static tdm_status_t words_read(int argc, char **argv, words_t *w, tdm_error_t *e
     if (!w->trace) return tdm_error_set(err, TDM_ERR_INVAL, "--trace is missing");
     if ((w->load > 0) != (w->capacity > 0) || (w->load > 0 && w->rate > 0))
         return tdm_error_set(err, TDM_ERR_INVAL, "give --rate, or --load with --capacity");
+    if (w->is_cut && w->duration <= 0)
+        return tdm_error_set(err, TDM_ERR_INVAL, "--cut needs --duration, its window");
     if (w->load > 0) w->rate = w->load * w->capacity;
     return TDM_OK;
 }
 
 /* --- the list ---------------------------------------------------------------- */
+
+/* within_duration leaves those that arrive within --duration.  A list that ends
+   long before its window would leave it idle, and the window's figures be those
+   of another load. */
+static tdm_status_t within_duration(replay_t *r, tdm_error_t *err) {
+    const words_t *w = r->w;
+    uint32_t n = 0, cnt = r->list.row_cnt;
+    if (w->duration <= 0) return TDM_OK;
+    double end_s = (double)r->list.row[cnt - 1u].at_ns / 1e9;
+    if (w->is_cut && end_s < WINDOW_FULL * w->duration)
+        return tdm_error_set(err, TDM_ERR_INVAL,
+                             "the list of %u requests ends after %.1f s of a window of %.1f s: "
+                             "more rows (--requests), or a shorter window",
+                             cnt, end_s, w->duration);
+    while (n < cnt && (double)r->list.row[n].at_ns <= w->duration * 1e9) n++;
+    r->list.row_cnt = n; /* the first arrives at 0 */
+    return TDM_OK;
+}
 
 static tdm_status_t list_load(replay_t *r, tdm_error_t *err) {
     const words_t *w = r->w;
@@ -135,15 +157,17 @@ static tdm_status_t list_load(replay_t *r, tdm_error_t *err) {
     double before = tdm_workload_rate(&r->list);
     if (w->rate <= 0 && !r->list.has_arrivals)
         return tdm_error_set(err, TDM_ERR_INVAL, "%s has no arrivals: give --rate", w->trace);
-    tdm_workload_scale(&r->list, w->scale);
-    if (w->rate > 0) tdm_workload_pace(&r->list, w->rate, w->cv, seed);
+    st = tdm_workload_scale(&r->list, w->scale, err);
+    if (st != TDM_OK) return st;
+    /* tdm_workload_pace: what has no span cannot be stretched */
+    r->frame.is_drawn = w->rate > 0 && (!r->list.has_arrivals || before <= 0);
+    if (w->rate > 0) tdm_workload_pace(&r->list, w->rate, w->cv > 0 ? w->cv : 1, seed);
     r->frame.factor = r->list.has_arrivals && w->rate > 0 && before > 0 ? before / w->rate : 1.0;
-    if (w->duration > 0) {
-        uint32_t n = 0;
-        while (n < r->list.row_cnt && (double)r->list.row[n].at_ns <= w->duration * 1e9) n++;
-        r->list.row_cnt = n;
-    }
-    if (r->list.row_cnt == 0) return tdm_error_set(err, TDM_ERR_INVAL, "no request is left");
+    st = within_duration(r, err);
+    if (st != TDM_OK) return st;
+    if (w->cv > 0 && !r->frame.is_drawn)
+        return tdm_error_set(err, TDM_ERR_INVAL, "--cv is of drawn arrivals: %s has its own",
+                             w->trace);
     r->frame.offered = tdm_workload_rate(&r->list);
     r->frame.span_s = (double)r->list.row[r->list.row_cnt - 1u].at_ns / 1e9;
     if (w->is_cut && w->duration > 0) r->frame.span_s = w->duration;
@@ -154,33 +178,52 @@ static tdm_status_t list_load(replay_t *r, tdm_error_t *err) {
     return tdm_workload_warm(&r->list, (uint32_t)w->warm, seed, &r->warm, err);
 }
 
-/* list_fit cuts every row to what the server takes, and has the longest
-   body in r->body_sz. */
-static void list_fit(replay_t *r, tdm_workload_t *list, uint32_t context) {
-    for (uint32_t i = 0; i < list->row_cnt; i++) {
-        tdm_workload_row_t *row = &list->row[i];
-        row->output_cnt = TDM_MIN(row->output_cnt, context / 2u);
-        row->prompt_cnt = TDM_MIN(row->prompt_cnt, context - row->output_cnt);
-        row->held_cnt = TDM_MIN(row->held_cnt, row->prompt_cnt);
-        r->body_sz = TDM_MAX(r->body_sz, tdm_job_text_max(&r->form, row));
-    }
-}
-
-static tdm_status_t body_reserve(replay_t *r, tdm_error_t *err) {
+/* lists_fit counts what of the lists is not asked for, and reserves the
+   longest body. */
+static tdm_status_t lists_fit(replay_t *r, tdm_error_t *err) {
+    const tdm_workload_t *const lists[] = {&r->list, &r->warm};
+    uint32_t context = r->form.context > 0 ? r->form.context : UINT32_MAX;
+    tdm_workload_over_t over = tdm_workload_over(&r->list, context);
+    r->frame.context = r->form.context;
+    r->frame.list_cnt = r->list.row_cnt;
+    r->frame.cut_cnt = over.row_cnt;
+    r->frame.cut_prompt_cnt = over.prompt_cnt;
+    r->frame.cut_output_cnt = over.output_cnt;
+    r->frame.warm_cut_cnt = tdm_workload_over(&r->warm, context).row_cnt;
+    for (uint32_t k = 0; k < TDM_COUNT_OF(lists); k++)
+        for (uint32_t i = 0; i < lists[k]->row_cnt; i++)
+            r->body_sz = TDM_MAX(r->body_sz, tdm_job_text_max(&r->form, &lists[k]->row[i]));
     r->body = malloc(r->body_sz);
     return r->body ? TDM_OK : tdm_error_set(err, TDM_ERR_NOMEM, "no memory for a request");
 }
 
-/* ask_model finds the model's name and context. */
-static tdm_status_t ask_model(replay_t *r, uint32_t *context, tdm_error_t *err) {
+/* model_of finds the model that is asked among those that a server lists: the
+   one of --model, which it need not tell, else the first. */
+static const json_t *model_of(const json_t *root, const char *name) {
+    const json_t *data = json_object_get(root, "data");
+    for (size_t i = 0; name && i < json_array_size(data); i++) {
+        const char *id = json_string_value(json_object_get(json_array_get(data, i), "id"));
+        if (id && strcmp(id, name) == 0) return json_array_get(data, i);
+    }
+    return name ? NULL : json_array_get(data, 0);
+}
+
+/* ask_model finds the model's name, and its context: as --context says, else
+   as the server does, else none is known and every row goes as it is listed,
+   so that what a server cannot take it refuses, and is counted by its name. */
+static tdm_status_t ask_model(replay_t *r, tdm_error_t *err) {
     static char page[65536];
     const words_t *w = r->w;
     tdm_status_t st = r->wire->get(r->wire, "/v1/models", page, sizeof page, err);
     json_t *root = st == TDM_OK ? json_loads(page, 0, NULL) : NULL;
-    const json_t *first = json_array_get(json_object_get(root, "data"), 0);
-    const char *id = w->o.model ? w->o.model : json_string_value(json_object_get(first, "id"));
-    json_int_t n = json_integer_value(json_object_get(first, "max_model_len"));
-    *context = w->context > 0 ? (uint32_t)w->context : n > 1 && n < 1 << 20 ? (uint32_t)n : 4096u;
+    const json_t *model = model_of(root, w->o.model);
+    const char *id = w->o.model ? w->o.model : json_string_value(json_object_get(model, "id"));
+    json_int_t n = json_integer_value(json_object_get(model, "max_model_len"));
+    r->frame.context_from = w->context > 0                 ? TDM_CONTEXT_OPTION
+                            : n > 1 && n <= UINT32_MAX / 2 ? TDM_CONTEXT_SERVER
+                                                           : TDM_CONTEXT_UNKNOWN;
+    if (r->frame.context_from == TDM_CONTEXT_OPTION) r->form.context = (uint32_t)w->context;
+    if (r->frame.context_from == TDM_CONTEXT_SERVER) r->form.context = (uint32_t)n;
     if (id && strlen(id) < sizeof r->model && !strpbrk(id, "\"\\"))
         (void)snprintf(r->model, sizeof r->model, "%s", id);
     json_decref(root);
@@ -198,17 +241,9 @@ static void on_ended(tdm_job_t *job) {
 
 /* skip counts a row that was never sent; waited_ns < 0: nothing is known of it. */
 static void skip(replay_t *r, tdm_outcome_t outcome, int64_t waited_ns) {
-    const tdm_workload_row_t *row = &r->list.row[r->next];
-    tdm_seen_t seen = {.row = r->next,
-                       .prompt_cnt = row->prompt_cnt,
-                       .output_max = row->output_cnt,
-                       .at_ns = row->at_ns,
-                       .late_ns = -1,
-                       .first_ns = -1,
-                       .last_ns = -1,
-                       .end_ns = waited_ns,
-                       .outcome = outcome,
-                       .retry_ms = -1};
+    tdm_seen_t seen = tdm_job_unseen(&r->form, r->next, &r->list.row[r->next]);
+    seen.end_ns = waited_ns;
+    seen.outcome = outcome;
     tdm_tally_end(&r->tally, &seen);
     if (r->records) tdm_tally_record(r->records, &seen);
     r->next++;
@@ -230,7 +265,7 @@ static int send_due(replay_t *r, int64_t now_ns, tdm_error_t *err) {
         tdm_job_t *job = &r->job[r->spare[r->spare_cnt - 1u]];
         size_t sz = tdm_job_text(&r->form, &r->list, r->next, r->body, r->body_sz);
         now_ns = tdm_clock_now_ns();
-        tdm_job_init(job, &r->tally, on_ended, r->next, row, due_ns, now_ns);
+        tdm_job_init(job, &r->tally, on_ended, r->next, row, &r->form, due_ns, now_ns);
         r->spare_cnt--;
         if (r->wire->begin(r->wire, job, r->body, sz, err) != TDM_OK) {
             job->is_open = 0;
@@ -347,7 +382,8 @@ static tdm_status_t warm_up(replay_t *r, tdm_error_t *err) {
     for (uint32_t i = 0; i < r->warm.row_cnt && st == TDM_OK;) {
         tdm_job_t *job = &r->job[r->slot_cnt + i];
         size_t sz = tdm_job_text(&r->form, &r->warm, i, r->body, r->body_sz);
-        tdm_job_init(job, &r->warm_tally, on_warm_ended, i, &r->warm.row[i], begin_ns, begin_ns);
+        tdm_job_init(job, &r->warm_tally, on_warm_ended, i, &r->warm.row[i], &r->form, begin_ns,
+                     begin_ns);
         st = r->wire->begin(r->wire, job, r->body, sz, err);
         i += st == TDM_OK;
         if (st != TDM_ERR_FULL) continue;
@@ -411,15 +447,11 @@ static tdm_status_t run(replay_t *r, tdm_error_t *err) {
 
 static tdm_status_t prepare(replay_t *r, tdm_error_t *err) {
     const words_t *w = r->w;
-    uint32_t context = 0;
     tdm_status_t st = w->is_http1
                           ? tdm_wire_http1(&w->o, (uint32_t)(w->open_max + w->warm), &r->wire, err)
                           : tdm_wire_h3(&w->o, (uint32_t)w->connections, &r->wire, err);
-    if (st == TDM_OK) st = ask_model(r, &context, err);
-    if (st != TDM_OK) return st;
-    list_fit(r, &r->list, context);
-    list_fit(r, &r->warm, context);
-    st = body_reserve(r, err);
+    if (st == TDM_OK) st = ask_model(r, err);
+    if (st == TDM_OK) st = lists_fit(r, err);
     if (st != TDM_OK) return st;
     r->frame.door = r->wire->name;
     r->slot_cnt = r->spare_cnt = (uint32_t)TDM_MIN(w->open_max, (double)r->list.row_cnt);
@@ -488,7 +520,8 @@ int tdm_ctl_replay(int argc, char **argv) {
         else
             tdm_tally_text(stdout, &r->tally, &r->frame);
     }
-    if (r->records && fclose(r->records) != 0 && st == TDM_OK)
+    int is_lost = r->records && ferror(r->records); /* written before, and in vain */
+    if (r->records && (fclose(r->records) != 0 || is_lost) && st == TDM_OK)
         st = tdm_error_set(&err, TDM_ERR_IO, "%s: %s", w.records, strerror(errno));
     if (st != TDM_OK) fprintf(stderr, "tandemctl: replay: %s\n", err.text);
     if (st == TDM_OK) rc = unanswered(r);

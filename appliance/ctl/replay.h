@@ -14,8 +14,9 @@
      --rate R           requests a second on average; or
      --load S --capacity C   S * C; without either the trace's own
      --cv X             of drawn gaps, for rows without arrivals   1 (Poisson)
-     --scale X          lengths times X                            1
-     --context N        tokens of a request, prompt and output     the server's
+     --scale X          lengths times X, none over 2^20 then       1
+     --context N        tokens of a request, prompt and output: longer ones
+                        are cut to it            the server's max_model_len
      --vocab N          prompt ids are below it                    256
      --connections N    of HTTP/3                                  8
      --open-max N       requests open at once; more are counted as unsent
@@ -24,7 +25,8 @@
                         as computed, which api.warm_start allows    0
      --text-seed N      of prompt ids: another one finds nothing in a prefix
                         cache that the same list has filled         --seed
-     --cut              the window, --duration long, ends the replay: what is
+     --cut              the window, --duration long, ends the replay; a list
+                        that ends long before it is refused.  What is
                         open then is given up, and a first token that is
                         overdue has missed its target
      --ttft-ms --gap-ms --epsilon    the targets that are judged
@@ -37,6 +39,12 @@
    are token ids: equal block hashes of a Mooncake trace are equal blocks
    of tokens, so a prefix cache finds what it would find in service.
    --scale shrinks the blocks with the prompts.
+
+   What is cut off is told, of each request in its record, of all in the
+   summary, with who said the context.  Where nobody did, nothing is cut: what
+   such a server cannot take it refuses, by its own name.  Two servers were
+   asked for the same where requests_cut, prompt_tokens_cut and
+   output_tokens_cut are.
 
    Progress goes to stderr: a line that is written over on a terminal, a new
    one each 10 s elsewhere, none with --quiet.

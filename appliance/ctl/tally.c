@@ -87,9 +87,11 @@ void tdm_tally_end(tdm_tally_t *t, const tdm_seen_t *s) {
     }
     t->prompt_cnt += s->prompt_cnt;
     t->cached_cnt += s->cached_cnt;
+    t->short_cnt += s->token_cnt < s->output_max;
     put(&t->e2e, s->end_ns);
     if (s->gap_cnt > 0) put(&t->tpot, (s->last_ns - s->first_ns) / s->gap_cnt);
-    if (s->first_ns > t->ttft_target_ns || (double)s->over_cnt > t->epsilon * (double)s->gap_cnt)
+    if (s->first_ns < 0 || s->first_ns > t->ttft_target_ns ||
+        (double)s->over_cnt > t->epsilon * (double)s->gap_cnt)
         return;
     t->good_cnt++;
     t->good_token_cnt += s->token_cnt;
@@ -118,9 +120,10 @@ static void quoted(FILE *f, const char *s) {
 void tdm_tally_record(FILE *f, const tdm_seen_t *s) {
     fprintf(f,
             "{\"row\": %u, \"at_ms\": %.3f, \"late_ms\": %.3f, \"prompt\": %u, \"output_max\": %u, "
-            "\"outcome\": \"%s\", \"status\": %d, \"code\": ",
-            s->row, ms(s->at_ns), ms(s->late_ns), s->prompt_cnt, s->output_max,
-            tdm_outcome_name(s->outcome), s->status);
+            "\"prompt_cut\": %u, \"output_cut\": %u, \"outcome\": \"%s\", \"status\": %d, "
+            "\"code\": ",
+            s->row, ms(s->at_ns), ms(s->late_ns), s->prompt_cnt, s->output_max, s->prompt_cut,
+            s->output_cut, tdm_outcome_name(s->outcome), s->status);
     quoted(f, s->code);
     fprintf(f,
             ", \"retry_ms\": %lld, \"ttft_ms\": %.3f, \"last_ms\": %.3f, \"end_ms\": %.3f, "
@@ -144,10 +147,33 @@ static void text_row(FILE *f, const char *name, const tdm_tally_bins_t *b, const
     fprintf(f, " %10.1f  %s\n", ms(b->max_ns), note);
 }
 
+/* text_context says what of the list was not asked for. */
+static void text_context(FILE *f, const tdm_tally_frame_t *frame) {
+    if (frame->context == 0) {
+        fprintf(f, "  context told by nobody (--context): no request cut\n");
+        return;
+    }
+    fprintf(f, "  context %u tokens, as %s: ", frame->context,
+            frame->context_from == TDM_CONTEXT_OPTION ? "--context says" : "the server says");
+    if (frame->cut_cnt)
+        fprintf(f, "%u of %u requests cut, by %llu prompt and %llu output tokens\n", frame->cut_cnt,
+                frame->list_cnt, (unsigned long long)frame->cut_prompt_cnt,
+                (unsigned long long)frame->cut_output_cnt);
+    else
+        fprintf(f, "no request cut\n");
+    if (frame->warm_cut_cnt)
+        fprintf(f, "  %u of the decodes that ran before were cut too\n", frame->warm_cut_cnt);
+}
+
 void tdm_tally_text(FILE *f, const tdm_tally_t *t, const tdm_tally_frame_t *frame) {
     double span = span_s(t, frame);
-    fprintf(f, "%s: %llu requests in %.1f s, offered %.3f/s (arrivals stretched by %.3f)\n",
-            frame->door, (unsigned long long)t->row_cnt, span, frame->offered, frame->factor);
+    fprintf(f, "%s: %llu requests in %.1f s, offered %.3f/s (arrivals ", frame->door,
+            (unsigned long long)t->row_cnt, span, frame->offered);
+    if (frame->is_drawn)
+        fprintf(f, "drawn)\n");
+    else
+        fprintf(f, "stretched by %.3f)\n", frame->factor);
+    text_context(f, frame);
     fprintf(f, "  %-8s %10s %10s %10s %10s  ms\n", "", "p50", "p99", "p99.9", "max");
     text_row(f, "TTFT", &t->ttft, "from the scheduled arrival");
     text_row(f, "TBT", &t->gap, "all gaps between tokens");
@@ -158,6 +184,12 @@ void tdm_tally_text(FILE *f, const tdm_tally_t *t, const tdm_tally_frame_t *fram
             ms(t->gap_target_ns), 100.0 * over((double)t->over_cnt, (double)t->gap.cnt),
             (unsigned long long)t->gap.cnt,
             100.0 * over((double)t->over_twice_cnt, (double)t->gap.cnt));
+    fprintf(f, "  stalls over 200 ms: %.3f %% of them, over 500 ms: %.3f %%\n",
+            100.0 * over((double)t->stall_cnt[0], (double)t->gap.cnt),
+            100.0 * over((double)t->stall_cnt[1], (double)t->gap.cnt));
+    if (t->short_cnt)
+        fprintf(f, "  %llu that came whole had fewer tokens than were asked for\n",
+                (unsigned long long)t->short_cnt);
     if (t->ttft.cnt < t->row_cnt)
         fprintf(f, "  TTFT is of %llu requests: of %llu nothing was heard\n",
                 (unsigned long long)t->ttft.cnt, (unsigned long long)(t->row_cnt - t->ttft.cnt));
@@ -189,16 +221,34 @@ static void json_row(FILE *f, const char *name, const tdm_tally_bins_t *b) {
     fprintf(f, "\"max\": %.3f, \"count\": %llu}, ", ms(b->max_ns), (unsigned long long)b->cnt);
 }
 
+static void json_context(FILE *f, const tdm_tally_frame_t *frame) {
+    static const char *const from[] = {[TDM_CONTEXT_UNKNOWN] = "null",
+                                       [TDM_CONTEXT_SERVER] = "\"server\"",
+                                       [TDM_CONTEXT_OPTION] = "\"option\""};
+    fprintf(f, ", \"listed\": %u, \"context\": ", frame->list_cnt);
+    if (frame->context)
+        fprintf(f, "%u", frame->context);
+    else
+        fprintf(f, "null");
+    fprintf(f,
+            ", \"context_from\": %s, \"requests_cut\": %u, \"prompt_tokens_cut\": %llu, "
+            "\"output_tokens_cut\": %llu, \"warm_cut\": %u",
+            from[frame->context_from], frame->cut_cnt, (unsigned long long)frame->cut_prompt_cnt,
+            (unsigned long long)frame->cut_output_cnt, frame->warm_cut_cnt);
+}
+
 void tdm_tally_json(FILE *f, const tdm_tally_t *t, const tdm_tally_frame_t *frame) {
     double span = span_s(t, frame);
     fprintf(f, "{\"door\": ");
     quoted(f, frame->door);
-    fprintf(
-        f,
-        ", \"requests\": %llu, \"seconds\": %.3f, \"offered_per_s\": %.6f, "
-        "\"arrival_factor\": %.6f, \"warm\": %u, \"waiting_first\": %.3f, \"waiting_last\": %.3f, ",
-        (unsigned long long)t->row_cnt, span, frame->offered, frame->factor, frame->warm_cnt,
-        frame->waiting[0], frame->waiting[1]);
+    json_context(f, frame);
+    fprintf(f,
+            ", \"requests\": %llu, \"seconds\": %.3f, \"offered_per_s\": %.6f, "
+            "\"arrival_factor\": %.6f, \"arrivals\": \"%s\", \"short\": %llu, \"warm\": %u, "
+            "\"waiting_first\": %.3f, \"waiting_last\": %.3f, ",
+            (unsigned long long)t->row_cnt, span, frame->offered, frame->factor,
+            frame->is_drawn ? "drawn" : "listed", (unsigned long long)t->short_cnt, frame->warm_cnt,
+            frame->waiting[0], frame->waiting[1]);
     json_row(f, "ttft", &t->ttft);
     json_row(f, "tbt", &t->gap);
     json_row(f, "tpot", &t->tpot);

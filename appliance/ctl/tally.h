@@ -36,11 +36,12 @@ typedef struct tdm_seen {
     uint32_t row;
     uint32_t prompt_cnt;
     uint32_t output_max;
-    int64_t at_ns;    /* scheduled, since the beginning */
-    int64_t late_ns;  /* sent after that */
-    int64_t first_ns; /* latency of the first token */
-    int64_t last_ns;  /* and of the last */
-    int64_t end_ns;   /* and of the end of the reply */
+    uint32_t prompt_cut, output_cut; /* tokens of the list's row that were not asked for */
+    int64_t at_ns;                   /* scheduled, since the beginning */
+    int64_t late_ns;                 /* sent after that */
+    int64_t first_ns;                /* latency of the first token */
+    int64_t last_ns;                 /* and of the last */
+    int64_t end_ns;                  /* and of the end of the reply */
     tdm_outcome_t outcome;
     int status;          /* HTTP; 0: none came */
     int64_t retry_ms;    /* Retry-After of a refusal */
@@ -66,6 +67,7 @@ typedef struct tdm_tally {
     tdm_tally_bins_t tpot; /* a request's mean gap, of those that came whole */
     uint64_t outcome[TDM_OUTCOME_CNT];
     uint64_t row_cnt, good_cnt, over_cnt, over_twice_cnt, ttft_over_cnt;
+    uint64_t short_cnt;                   /* came whole, with fewer tokens than were asked for */
     uint64_t stall_cnt[TDM_TALLY_STALLS]; /* gaps over 200 and 500 ms */
     uint64_t token_cnt, good_token_cnt, prompt_cnt, cached_cnt;
     struct {
@@ -95,12 +97,27 @@ int64_t tdm_tally_at(const tdm_tally_bins_t *bins, double share);
 /* tdm_tally_record writes one line of JSON about a request. */
 void tdm_tally_record(FILE *f, const tdm_seen_t *seen);
 
-/* What a summary says beside the tally: how the requests were sent. */
+/* Who said how many tokens a request may have, prompt and output. */
+typedef enum tdm_tally_context {
+    TDM_CONTEXT_UNKNOWN, /* nobody: rows were sent as they are listed */
+    TDM_CONTEXT_SERVER,
+    TDM_CONTEXT_OPTION,
+} tdm_tally_context_t;
+
+/* What a summary says beside the tally: how the requests were sent.  Two
+   servers were asked for the same where cut_* and the list are the same. */
 typedef struct tdm_tally_frame {
-    const char *door;  /* tdm_wire_t's name */
-    double offered;    /* requests a second */
-    double factor;     /* what the list's arrivals were stretched by */
-    double span_s;     /* first to last scheduled arrival, or the window */
+    tdm_tally_context_t context_from;
+    uint32_t context;                        /* rows were cut to; 0: nobody said */
+    uint32_t list_cnt;                       /* rows of the list, sent or not */
+    uint32_t cut_cnt;                        /* of them were cut */
+    uint32_t warm_cut_cnt;                   /* of the decodes that ran before */
+    uint64_t cut_prompt_cnt, cut_output_cnt; /* tokens that were cut off */
+    int is_drawn;                            /* the arrivals were, and stretched by nothing */
+    const char *door;                        /* tdm_wire_t's name */
+    double offered;                          /* requests a second */
+    double factor;                           /* what the list's arrivals were stretched by */
+    double span_s;                           /* first to last scheduled arrival, or the window */
     uint32_t warm_cnt; /* decodes that ran before the first; their gaps count */
     uint32_t is_cut;   /* the window ends the replay */
     double waiting[2]; /* requests without a token on average, in the first and the last quarter */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tandemctl: the operator's hand.  Exit status: 0 ok, 1 failed, 2 usage,
-   3 degraded (doctor, show health), 4 unreachable. */
+   3 degraded (doctor, show health; a replay of which requests had no whole
+   answer), 4 unreachable. */
 
 #include "appliance/ctl/appliance.h"
 #include "appliance/ctl/ask.h"
@@ -17,6 +18,7 @@
 #include "appliance/ctl/show.h"
 #include "appliance/ctl/top.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -101,11 +103,13 @@ static const tdm_ctl_command_t command[] = {
      "                    --scale --context --vocab --connections --open-max --ttft-ms\n"
      "                    --gap-ms --epsilon --records FILE --warm N --cut --text-seed N --spread\n"
      "                    --plain --quiet"},
-    {"bench", tdm_ctl_bench, NULL, TDM_CTL_REPLAY_USES | USE(SOCKET), 0, "serve merge",
+    {"bench", tdm_ctl_bench, NULL, (TDM_CTL_REPLAY_USES | USE(SOCKET)) & ~USE(JSON), 0,
+     "serve merge",
      "bench serve       promises kept over load: --out BASE --rates R,R.. --cells PATH/POLICY,..\n"
-     "                    --window S --planned FILE, and replay's own; goes on with BASE.json\n"
-     "                    --only PATH/POLICY[@RATE],.. --seconds N --first S\n"
-     "                    --note KEY=VALUE: said of each window\n"
+     "                    --window S --planned FILE, and replay's own but --rate --load\n"
+     "                    --capacity --duration --cut --text-seed --records --quiet --json;\n"
+     "                    goes on with BASE.json; --only PATH/POLICY[@RATE],.. --seconds N\n"
+     "                    --first S --note KEY=VALUE: said of each window\n"
      "  bench merge       several sittings in one: --out BASE --keep CELL,.. FILE.. --plan FILE\n"
      "                    --note KEY=VALUE: said of all windows"},
     {"profile", profile, NULL, 0, 0, "",
@@ -159,7 +163,7 @@ static void usage(FILE *f) {
     fprintf(f, "options:\n%s", tdm_ctl_options_help());
 }
 
-int main(int argc, char **argv) {
+static int dispatch(int argc, char **argv) {
     const char *name = argc > 1 ? argv[1] : "";
     int is_help = strcmp(name, "help") == 0 || strcmp(name, "-h") == 0;
     for (int i = 1; i < argc; i++) is_help |= strcmp(argv[i], "--help") == 0;
@@ -175,4 +179,12 @@ int main(int argc, char **argv) {
     else
         usage(stderr);
     return TDM_EXIT_USAGE;
+}
+
+/* What was said and reached nobody was not done. */
+int main(int argc, char **argv) {
+    int rc = dispatch(argc, argv);
+    if ((fflush(stdout) == 0 && !ferror(stdout)) || rc != 0) return rc;
+    fprintf(stderr, "tandemctl: standard output: %s\n", strerror(errno));
+    return TDM_EXIT_FAILED;
 }

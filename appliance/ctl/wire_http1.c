@@ -10,7 +10,7 @@
 
 typedef struct http1 {
     tdm_wire_t wire;
-    const char *base;
+    char base[TDM_CTL_URL_MAX + 1];
     CURLM *multi;
     struct curl_slist *header;
     CURL **idle; /* [idle_max] handles that can be used again */
@@ -147,7 +147,7 @@ static tdm_status_t get(tdm_wire_t *w, const char *path, char *buf, size_t sz, t
         return tdm_error_set(err, TDM_ERR_CLOSED, "%s%s: %s", h->base, path,
                              curl_easy_strerror(code));
     if (status == 200) return TDM_OK;
-    return tdm_error_set(err, TDM_ERR_PERM, "%s: the server answers %ld", path, status);
+    return tdm_error_set(err, TDM_ERR_PERM, "%s%s: the server answers %ld", h->base, path, status);
 }
 
 static void close_all(tdm_wire_t *w) {
@@ -157,6 +157,15 @@ static void close_all(tdm_wire_t *w) {
     curl_slist_free_all(h->header);
     free(h->idle);
     free(h);
+}
+
+/* base_read takes a base as people and OpenAI's clients write it, with a slash
+   or /v1 behind. */
+static void base_read(http1_t *h, const char *url) {
+    size_t sz = (size_t)snprintf(h->base, sizeof h->base, "%s", url);
+    while (sz > 0 && h->base[sz - 1] == '/') sz--;
+    if (sz > 3 && strncmp(h->base + sz - 3, "/v1", 3) == 0) sz -= 3;
+    h->base[TDM_MIN(sz, sizeof h->base - 1u)] = 0;
 }
 
 tdm_status_t tdm_wire_http1(const tdm_ctl_options_t *o, uint32_t open_max, tdm_wire_t **out,
@@ -170,7 +179,7 @@ tdm_status_t tdm_wire_http1(const tdm_ctl_options_t *o, uint32_t open_max, tdm_w
                            .cancel = cancel,
                            .get = get,
                            .close = close_all};
-    h->base = o->http;
+    base_read(h, o->http);
     h->idle = calloc(open_max, sizeof *h->idle);
     h->idle_max = open_max;
     h->multi = curl_multi_init();

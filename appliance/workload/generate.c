@@ -122,12 +122,37 @@ void tdm_workload_rotate(tdm_workload_t *w, uint64_t seed) {
     free(copy);
 }
 
-void tdm_workload_scale(tdm_workload_t *w, double factor) {
+static uint32_t scaled(uint32_t cnt, double factor) {
+    return (uint32_t)fmax(cnt * factor + 0.5, 1.0);
+}
+
+tdm_status_t tdm_workload_scale(tdm_workload_t *w, double factor, tdm_error_t *err) {
+    uint32_t most = 0;
+    for (uint32_t i = 0; i < w->row_cnt; i++)
+        most = TDM_MAX(most, TDM_MAX(w->row[i].prompt_cnt, w->row[i].output_cnt));
+    if (!(most * factor <= LENGTH_MAX))
+        return tdm_error_set(err, TDM_ERR_INVAL,
+                             "scaled by %.9g the longest of %u tokens is over %.0f", factor, most,
+                             LENGTH_MAX);
     for (uint32_t i = 0; i < w->row_cnt; i++) {
-        tdm_workload_row_t *r = &w->row[i];
-        r->prompt_cnt = (uint32_t)between(r->prompt_cnt * factor + 0.5, 1.0, LENGTH_MAX);
-        r->output_cnt = (uint32_t)between(r->output_cnt * factor + 0.5, 1.0, LENGTH_MAX);
+        w->row[i].prompt_cnt = scaled(w->row[i].prompt_cnt, factor);
+        w->row[i].output_cnt = scaled(w->row[i].output_cnt, factor);
     }
+    return TDM_OK;
+}
+
+tdm_workload_over_t tdm_workload_over(const tdm_workload_t *w, uint32_t context) {
+    tdm_workload_over_t over = {0};
+    for (uint32_t i = 0; i < w->row_cnt; i++) {
+        tdm_workload_row_t row = w->row[i];
+        tdm_workload_row_fit(&row, context);
+        uint32_t prompt = w->row[i].prompt_cnt - row.prompt_cnt,
+                 output = w->row[i].output_cnt - row.output_cnt;
+        over.row_cnt += prompt + output > 0;
+        over.prompt_cnt += prompt;
+        over.output_cnt += output;
+    }
+    return over;
 }
 
 void tdm_workload_spread(tdm_workload_t *w) {

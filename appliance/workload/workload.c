@@ -4,6 +4,7 @@
 #include "appliance/base/clock.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +12,7 @@
 
 #define LENGTH_MAX (1u << 20)
 #define LINE_MAX_  65536
+#define SPAN_MAX_S 1e9 /* from the first arrival: times may count from 1970 */
 #define NO_ROW     UINT64_MAX
 
 typedef enum format { FORMAT_NONE, FORMAT_MOONCAKE, FORMAT_AZURE, FORMAT_COUNTS } format_t;
@@ -104,7 +106,7 @@ static uint32_t length_of(double x) {
 }
 
 /* row_read reads one line: ROW_OK, or what is wrong with it. */
-typedef enum row_is { ROW_OK, ROW_UNKNOWN, ROW_TOO_LONG } row_is_t;
+typedef enum row_is { ROW_OK, ROW_UNKNOWN, ROW_TOO_LONG, ROW_TOO_FAR, ROW_GZIP } row_is_t;
 
 static row_is_t row_read(format_t format, const char *line, origin_t *origin,
                          tdm_workload_row_t *row) {
@@ -113,11 +115,12 @@ static row_is_t row_read(format_t format, const char *line, origin_t *origin,
     if (format == FORMAT_MOONCAKE) ok = mooncake_read(line, &at_s, &prompt, &output);
     if (format == FORMAT_AZURE) ok = azure_read(line, origin, &at_s, &prompt, &output);
     if (format == FORMAT_COUNTS) ok = counts_read(line, &prompt, &output);
-    if (!ok || !(prompt >= 0.0) || !(output >= 0.0) || !(at_s >= 0.0) || at_s > 1e9)
-        return ROW_UNKNOWN;
+    if (!ok || !(prompt >= 0.0) || !(output >= 0.0) || !(at_s >= 0.0)) return ROW_UNKNOWN;
+    if (prompt != floor(prompt) || output != floor(output)) return ROW_UNKNOWN;
     if (prompt > LENGTH_MAX || output > LENGTH_MAX) return ROW_TOO_LONG;
     if (origin->first_s < 0.0) origin->first_s = at_s;
     double since = at_s - origin->first_s; /* < 0: filed out of order; sort_rows */
+    if (!(fabs(since) <= SPAN_MAX_S)) return ROW_TOO_FAR;
     *row = (tdm_workload_row_t){.at_ns = (int64_t)(since * 1e9),
                                 .prompt_cnt = length_of(prompt),
                                 .output_cnt = length_of(output)};
@@ -140,23 +143,46 @@ static void sort_rows(tdm_workload_t *w) {
 }
 
 /* lines_read reads rows until the end; the number of a bad line, NO_ROW where
-   there is none at all, or 0.  *is_long says that a length is what is bad. */
-static uint64_t lines_read(FILE *f, char *line, uint32_t row_max, tdm_workload_t *w, int *is_long) {
+   there is none at all, or 0.  *is says what is bad. */
+static uint64_t lines_read(FILE *f, char *line, uint32_t row_max, tdm_workload_t *w, row_is_t *is) {
     format_t format = FORMAT_NONE;
     origin_t origin = {.first_s = -1.0};
     for (uint64_t n = 1; w->row_cnt < row_max && fgets(line, LINE_MAX_, f); n++) {
         if (n == 1 && memcmp(line, "\xef\xbb\xbf", 3) == 0) memmove(line, line + 3, LINE_MAX_ - 3);
+        *is = n == 1 && memcmp(line, "\x1f\x8b", 2) == 0 ? ROW_GZIP : ROW_UNKNOWN;
         if (n == 1 && (format = format_of(line)) == FORMAT_NONE) return 1;
         if (n == 1 && format != FORMAT_MOONCAKE) continue;
-        if (line[0] == '\n' || line[0] == 0) continue;
-        row_is_t is = row_read(format, line, &origin, &w->row[w->row_cnt]);
-        *is_long = is == ROW_TOO_LONG;
-        if (is != ROW_OK) return n;
+        if (line[strspn(line, " \t\r\n")] == 0) continue;
+        *is = row_read(format, line, &origin, &w->row[w->row_cnt]);
+        if (*is != ROW_OK) return n;
+        *is = ROW_UNKNOWN;
         if (format == FORMAT_MOONCAKE && !blocks_read(line, w, &w->row[w->row_cnt])) return n;
         w->row_cnt++;
     }
     w->has_arrivals = format == FORMAT_MOONCAKE || format == FORMAT_AZURE;
     return w->row_cnt == 0 ? NO_ROW : 0;
+}
+
+static tdm_status_t bad_line(const char *path, uint64_t n, row_is_t is, tdm_error_t *err) {
+    unsigned long long line = n;
+    if (is == ROW_TOO_LONG)
+        return tdm_error_set(err, TDM_ERR_CORRUPT, "%s: line %llu has a length over %u tokens",
+                             path, line, LENGTH_MAX);
+    if (is == ROW_TOO_FAR)
+        return tdm_error_set(err, TDM_ERR_CORRUPT,
+                             "%s: line %llu arrives more than %.0e s from the first", path, line,
+                             SPAN_MAX_S);
+    if (is == ROW_GZIP)
+        return tdm_error_set(err, TDM_ERR_CORRUPT, "%s: compressed by gzip: gunzip it first", path);
+    if (n == 1)
+        return tdm_error_set(
+            err, TDM_ERR_CORRUPT,
+            "%s: line 1 is no request of a known format, nor a heading: Mooncake's "
+            "{\"timestamp\": .., Azure's TIMESTAMP,.. or num_prefill_tokens,"
+            "num_decode_tokens",
+            path);
+    return tdm_error_set(err, TDM_ERR_CORRUPT, "%s: line %llu is no request of a known format",
+                         path, line);
 }
 
 tdm_status_t tdm_workload_read(const char *path, uint32_t row_max, tdm_workload_t *w,
@@ -168,9 +194,10 @@ tdm_status_t tdm_workload_read(const char *path, uint32_t row_max, tdm_workload_
     row_max = TDM_MIN(row_max, TDM_WORKLOAD_ROW_MAX);
     *w = (tdm_workload_t){.row = malloc(((size_t)row_max + 1u) * sizeof *w->row)};
     char *line = malloc(LINE_MAX_);
-    int is_memory = w->row && line, is_empty = (int)(fgetc(f) == EOF), is_long = 0;
-    rewind(f);
-    uint64_t bad = is_memory ? lines_read(f, line, row_max, w, &is_long) : 1;
+    row_is_t is = ROW_OK;
+    int is_memory = w->row && line, first = fgetc(f), is_empty = first == EOF;
+    (void)ungetc(first, f); /* a pipe has no way back */
+    uint64_t bad = is_memory ? lines_read(f, line, row_max, w, &is) : 1;
     free(line);
     (void)fclose(f);
     if (!is_memory || is_empty) {
@@ -182,24 +209,9 @@ tdm_status_t tdm_workload_read(const char *path, uint32_t row_max, tdm_workload_
         tdm_workload_free(w);
         return tdm_error_set(err, TDM_ERR_CORRUPT, "%s: no request behind its heading", path);
     }
-    if (is_long) {
-        tdm_workload_free(w);
-        return tdm_error_set(err, TDM_ERR_CORRUPT, "%s: line %llu has a length over %u tokens",
-                             path, (unsigned long long)bad, LENGTH_MAX);
-    }
-    if (bad == 1) {
-        tdm_workload_free(w);
-        return tdm_error_set(
-            err, TDM_ERR_CORRUPT,
-            "%s: line 1 is no request of a known format, nor a heading: Mooncake's "
-            "{\"timestamp\": .., Azure's TIMESTAMP,.. or num_prefill_tokens,"
-            "num_decode_tokens",
-            path);
-    }
     if (bad > 0) {
         tdm_workload_free(w);
-        return tdm_error_set(err, TDM_ERR_CORRUPT, "%s: line %llu is no request of a known format",
-                             path, (unsigned long long)bad);
+        return bad_line(path, bad, is, err);
     }
     sort_rows(w);
     return TDM_OK;

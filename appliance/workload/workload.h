@@ -44,8 +44,9 @@ typedef struct tdm_workload {
 
 #define TDM_WORKLOAD_ROW_MAX (1u << 20)
 
-/* tdm_workload_read takes the first row_max rows of a file.  A length of 0
-   is taken as 1; one over 2^20 is refused, by its line. */
+/* tdm_workload_read takes the first row_max rows of a file, or of a pipe.  A
+   length of 0 is taken as 1; one over 2^20, or with a fraction, is refused, by
+   its line.  Blank lines are none. */
 TDM_MUST_USE tdm_status_t tdm_workload_read(const char *path, uint32_t row_max, tdm_workload_t *w,
                                             tdm_error_t *err);
 
@@ -58,9 +59,27 @@ TDM_MUST_USE tdm_status_t tdm_workload_generate(const char *name, uint32_t row_c
    that seeds differ where the file is always the same. */
 void tdm_workload_rotate(tdm_workload_t *w, uint64_t seed);
 
-/* tdm_workload_scale multiplies all lengths by factor, at least 1 and cut
-   to [1, 2^20]: a trace's shape for a machine that is smaller. */
-void tdm_workload_scale(tdm_workload_t *w, double factor);
+/* tdm_workload_scale multiplies all lengths by factor, each at least 1 then: a
+   trace's shape for a machine that is smaller.  TDM_ERR_INVAL, and nothing is
+   changed, where a length would be over 2^20; err names it. */
+TDM_MUST_USE tdm_status_t tdm_workload_scale(tdm_workload_t *w, double factor, tdm_error_t *err);
+
+/* tdm_workload_row_fit cuts a row to a context of so many tokens: an output to
+   half of it, then the prompt to what is left. */
+static inline void tdm_workload_row_fit(tdm_workload_row_t *row, uint32_t context) {
+    row->output_cnt = TDM_MIN(row->output_cnt, context / 2u);
+    row->prompt_cnt = TDM_MIN(row->prompt_cnt, context - row->output_cnt);
+    row->held_cnt = TDM_MIN(row->held_cnt, row->prompt_cnt);
+}
+
+/* What of a list does not fit a context. */
+typedef struct tdm_workload_over {
+    uint32_t row_cnt;                /* rows that are cut */
+    uint64_t prompt_cnt, output_cnt; /* tokens of theirs that nobody sends */
+} tdm_workload_over_t;
+
+/* tdm_workload_over counts what tdm_workload_row_fit would cut off. */
+tdm_workload_over_t tdm_workload_over(const tdm_workload_t *w, uint32_t context);
 
 /* tdm_workload_spread takes the steps out of arrivals that were filed in steps
    (Mooncake's: 3 s): rows of one moment are spread evenly to the next. */

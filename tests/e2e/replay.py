@@ -275,7 +275,7 @@ def a_bench_of_several_sittings():
     """A sitting that ends early or is killed loses no window that was over; the
     next goes on, two are put together, and neither another build nor another
     promise gets into the file."""
-    with Appliance(BIN, {**NO_PORT, "api.warm_start": 1}) as a, counts([(100, 60)] * 60) as f:
+    with Appliance(BIN, {**NO_PORT, "api.warm_start": 1}) as a, counts([(100, 60)] * 90) as f:
         words = ["bench", "serve", "--trace", f.name, "--door", "http1", "--window", "2", "--rates", "30,15"]
         one, two, both = (os.path.join(a.dir.name, x) for x in ("one", "two", "both"))
 
@@ -329,6 +329,10 @@ def bad_words_are_named():
                             (["--rate", "3"], 2), (["--trace", f.name, "--rate", "x"], 2),
                             (["--trace", f.name, "--load", "0.5"], 2),
                             (["--trace", f.name, "--rate", "1", "--door", "h2"], 2),
+                            (["--trace", f.name, "--rate", "1", "--scale", "500000"], 2),
+                            (["--trace", f.name, "--rate", "1", "--scale", "900", "--requests", "1", "--cut"], 2),
+                            (["--trace", f.name, "--rate", "1", "--duration", "60", "--cut"], 1),
+                            (["--trace", "azure_conv", "--rate", "1", "--scale", "900"], 1),
                             (["--trace", f.name, "--rate", "1", "--door", "http1", "--http",
                               "http://127.0.0.1:1"], 4)):
             r = a.ctl("replay", *words, check=False)
@@ -400,6 +404,60 @@ def other_servers_are_understood():
     for body in Stranger.asked:
         assert set(body) == {"model", "prompt", "max_tokens", "temperature", "stream"}, body
         assert body["model"] == "strange" and len(body["prompt"]) == 10
+
+
+class Peer(Stranger):
+    """A server that does what it is asked, of models with contexts, told or not."""
+    asked = []
+    models = {}
+
+    def do_GET(self):
+        if self.path != "/v1/models":
+            return self.answer(404, "text/plain", b"")
+        data = [{"id": k, **({"max_model_len": n} if n else {})} for k, n in self.models.items()]
+        return self.answer(200, "application/json", json.dumps({"data": data}).encode())
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        self.asked.append((len(body["prompt"]), body["max_tokens"]))
+        self.answer(200, "text/event-stream", b'data: {"choices": [{"text": "x"}]}\n\n' * body["max_tokens"] +
+                    b"data: [DONE]\n\n")
+
+
+def servers_are_asked_for_the_same_or_it_is_told():
+    """A list is cut to a context that somebody told and to no other; how much of
+    it was not asked for is in the summary, and in each record."""
+    subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 8099), Peer)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    lengths = [(5000, 30), (20, 7), (60, 40), (7, 64)]
+
+    def asked(models, *words):
+        Peer.models, Peer.asked = models, Peer.asked[:0]
+        with counts(lengths) as f, tempfile.NamedTemporaryFile("r") as g:
+            r = subprocess.run([os.path.join(BIN, "tandemctl"), "replay", "--door", "http1", "--http", "http://127.0.0.1:8099",
+                                "--plain", "--json", "--trace", f.name, "--rate", "100", "--records", g.name, *words],
+                               capture_output=True, text=True, timeout=PATIENCE, check=False)
+            assert r.returncode == 0, r
+            s, rows = json.loads(r.stdout), sorted(map(json.loads, g), key=lambda x: x["row"])
+        assert sorted(Peer.asked) == sorted((x["prompt"], x["output_max"]) for x in rows), (Peer.asked, rows)
+        assert [(x["prompt"] + x["prompt_cut"], x["output_max"] + x["output_cut"]) for x in rows] == lengths, rows
+        assert s["listed"] == s["done"] == len(lengths) and s["short"] == 0, s
+        assert s["requests_cut"] == sum(x["prompt_cut"] + x["output_cut"] > 0 for x in rows), s
+        assert (s["prompt_tokens_cut"], s["output_tokens_cut"]) == tuple(
+            sum(x[k] for x in rows) for k in ("prompt_cut", "output_cut")), s
+        return s["context"], s["context_from"], s["requests_cut"], sorted(Peer.asked)
+    whole = sorted(lengths)
+    cut = sorted([(34, 30), (20, 7), (32, 32), (7, 32)])
+    assert asked({"a": None}) == (None, None, 0, whole)
+    assert asked({"a": None}, "--http", "http://127.0.0.1:8099/v1/") == (None, None, 0, whole)  # as clients have it
+    assert asked({"a": 1 << 20}) == (1 << 20, "server", 0, whole)
+    assert asked({"a": 64}) == (64, "server", 3, cut)
+    assert asked({"a": None}, "--context", "64") == (64, "option", 3, cut)
+    assert asked({"a": 1 << 20}, "--context", "64") == (64, "option", 3, cut)
+    assert asked({"a": 64, "b": 6000}, "--model", "b") == (6000, "server", 0, whole)
+    assert asked({"a": 64}, "--model", "c") == (None, None, 0, whole)
+    server.shutdown()
 
 
 def a_profile_is_measured_and_loaded():

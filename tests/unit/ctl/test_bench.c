@@ -500,6 +500,18 @@ static void words_beyond_the_bounds_are_refused(void **state) {
                          TDM_EXIT_UNREACHABLE);
     for (size_t i = 0; i < TDM_COUNT_OF(bad); i++)
         assert_int_equal(bench_of((const char *const[]){"--rates", bad[i]}, 2), TDM_EXIT_USAGE);
+    /* what a bench tells its replays itself would be undone by a word behind it */
+    static const char *const alone[] = {"--rate",      "--load",    "--capacity", "--duration",
+                                        "--text-seed", "--records", "-o"};
+    for (size_t i = 0; i < TDM_COUNT_OF(alone); i++)
+        assert_int_equal(bench_of((const char *const[]){"--rates", "1", alone[i], "1"}, 4),
+                         TDM_EXIT_HELP);
+    static const char *const only[] = {"fused/quantile",   "serial/quantile@1,fused/quantile@1",
+                                       "fused/quantil",    "fused/quantile@2",
+                                       "streams/quantile", "fused/quantile@1,serial/margin"};
+    for (size_t i = 0; i < TDM_COUNT_OF(only); i++)
+        assert_int_equal(bench_of((const char *const[]){"--rates", "1", "--only", only[i]}, 4),
+                         i < 2 ? TDM_EXIT_UNREACHABLE : TDM_EXIT_USAGE);
     /* 64 words go to the replays: two of --http, two of --trace */
     for (uint32_t cnt = 55; cnt < 70; cnt++) {
         const char *word[72] = {"--rates", "1"};

@@ -35,7 +35,8 @@ static void begin(void) {
     tally.ttft_target_ns = 200 * MS;
     tally.epsilon = 0.5;
     ended_cnt = 0;
-    tdm_job_init(&job, &tally, on_ended, 3, &row, TDM_NS_PER_S, TDM_NS_PER_S + 7 * MS);
+    static const tdm_job_form_t form = {.model = "m"};
+    tdm_job_init(&job, &tally, on_ended, 3, &row, &form, TDM_NS_PER_S, TDM_NS_PER_S + 7 * MS);
 }
 
 static void body(const char *text, int64_t at_ms) {
@@ -230,6 +231,108 @@ static void a_replay_without_a_span_is_json(void **state) {
     free(text);
 }
 
+/* said gives what tdm_tally_text and tdm_tally_json write; the caller frees it. */
+static char *said(const tdm_tally_frame_t *frame, int is_json) {
+    char *text = NULL;
+    size_t sz = 0;
+    FILE *f = open_memstream(&text, &sz);
+    (is_json ? tdm_tally_json : tdm_tally_text)(f, &tally, frame);
+    assert_int_equal(fclose(f), 0);
+    return text;
+}
+
+/* Two servers are comparable where both were asked for the same: what was cut
+   off a list is told, and by whose word, also that there was none. */
+static void what_was_not_asked_for_is_told(void **state) {
+    (void)state;
+    static const struct {
+        tdm_tally_frame_t frame;
+        const char *text, *json;
+    } want[] = {
+        {{.door = "d",
+          .context_from = TDM_CONTEXT_SERVER,
+          .context = 4096,
+          .list_cnt = 500,
+          .cut_cnt = 12,
+          .cut_prompt_cnt = 34567,
+          .cut_output_cnt = 120},
+         "  context 4096 tokens, as the server says: 12 of 500 requests cut, by 34567 prompt "
+         "and 120 output tokens\n",
+         "\"listed\": 500, \"context\": 4096, \"context_from\": \"server\", "
+         "\"requests_cut\": 12, \"prompt_tokens_cut\": 34567, \"output_tokens_cut\": 120"},
+        {{.door = "d", .context_from = TDM_CONTEXT_OPTION, .context = 64, .list_cnt = 5},
+         "  context 64 tokens, as --context says: no request cut\n",
+         "\"context\": 64, \"context_from\": \"option\", \"requests_cut\": 0"},
+        {{.door = "d", .list_cnt = 5},
+         "  context told by nobody (--context): no request cut\n",
+         "\"context\": null, \"context_from\": null, \"requests_cut\": 0"}};
+    for (uint32_t i = 0; i < TDM_COUNT_OF(want); i++) {
+        begin();
+        char *text = said(&want[i].frame, 0), *json = said(&want[i].frame, 1);
+        assert_non_null(strstr(text, want[i].text));
+        assert_non_null(strstr(json, want[i].json));
+        free(text);
+        free(json);
+    }
+}
+
+/* A record says what of its row was asked for and what was not; of one that
+   was never sent too. */
+static void a_record_says_what_was_cut_off(void **state) {
+    (void)state;
+    static const tdm_workload_row_t row = {.prompt_cnt = 500, .output_cnt = 90};
+    static const tdm_job_form_t form = {.model = "m", .context = 128, .vocab = 9, .block_tok = 512};
+    begin();
+    tdm_job_init(&job, &tally, on_ended, 0, &row, &form, 0, 0);
+    assert_int_equal(job.seen.prompt_cnt + job.seen.prompt_cut, 500);
+    assert_int_equal(job.seen.output_max + job.seen.output_cut, 90);
+    assert_int_equal(job.seen.prompt_cnt + job.seen.output_max, 128);
+    tdm_seen_t unsent = tdm_job_unseen(&form, 0, &row);
+    assert_int_equal(unsent.prompt_cut, job.seen.prompt_cut);
+    char *text = NULL;
+    size_t sz = 0;
+    FILE *f = open_memstream(&text, &sz);
+    tdm_tally_record(f, &unsent);
+    assert_int_equal(fclose(f), 0);
+    assert_non_null(strstr(text, "\"prompt\": 64, \"output_max\": 64, \"prompt_cut\": 436, "
+                                 "\"output_cut\": 26, "));
+    free(text);
+    static char body_text[2048];
+    tdm_workload_row_t rows[] = {row};
+    tdm_workload_t list = {.row = rows, .row_cnt = 1};
+    assert_true(tdm_job_text(&form, &list, 0, body_text, sizeof body_text) > 0);
+    uint32_t commas = 0;
+    for (const char *p = strstr(body_text, "\"prompt\":["); *p != ']'; p++) commas += *p == ',';
+    assert_int_equal(commas, 63);
+    assert_non_null(strstr(body_text, "\"max_tokens\":64"));
+}
+
+/* A server that stops early did less work than one that does not, and one that
+   says nothing at all did no good. */
+static void fewer_tokens_than_asked_for_are_told(void **state) {
+    (void)state;
+    begin();
+    tdm_seen_t s = {.outcome = TDM_OUTCOME_DONE, .output_max = 5, .token_cnt = 5, .end_ns = MS};
+    tdm_tally_end(&tally, &s);
+    assert_int_equal(tally.short_cnt, 0);
+    s.token_cnt = 4;
+    tdm_tally_end(&tally, &s);
+    assert_int_equal(tally.good_cnt, 2);
+    s.token_cnt = 0;
+    s.first_ns = s.last_ns = -1;
+    tdm_tally_end(&tally, &s);
+    assert_int_equal(tally.short_cnt, 2);
+    assert_int_equal(tally.good_cnt, 2);
+    tdm_tally_frame_t frame = {.door = "d", .is_drawn = 1};
+    char *text = said(&frame, 0), *json = said(&frame, 1);
+    assert_non_null(strstr(text, "  2 that came whole had fewer tokens than were asked for\n"));
+    assert_non_null(strstr(text, "(arrivals drawn)"));
+    assert_non_null(strstr(text, "stalls over 200 ms"));
+    assert_non_null(strstr(json, "\"arrivals\": \"drawn\", \"short\": 2"));
+    free(text);
+    free(json);
+}
+
 /* --- what is sent -------------------------------------------------------- */
 
 static void equal_blocks_are_equal_tokens(void **state) {
@@ -283,6 +386,9 @@ int main(void) {
         cmocka_unit_test(more_names_than_places_are_still_counted),
         cmocka_unit_test(who_was_given_up_counts_as_slow),
         cmocka_unit_test(a_replay_without_a_span_is_json),
+        cmocka_unit_test(what_was_not_asked_for_is_told),
+        cmocka_unit_test(a_record_says_what_was_cut_off),
+        cmocka_unit_test(fewer_tokens_than_asked_for_are_told),
         cmocka_unit_test(equal_blocks_are_equal_tokens),
         cmocka_unit_test(a_body_has_the_tokens_and_fits),
     };

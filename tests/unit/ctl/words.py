@@ -42,6 +42,8 @@ SHOW = f"{PAGE} {FORM} -o-yaml -o-prom --watch --seconds"
 REPLAY = ("--trace --door --rate --load --capacity --requests --duration --cv --scale --context --vocab --connections "
           "--open-max --ttft-ms --gap-ms --epsilon --records --warm --cut --text-seed --spread --plain --quiet "
           f"--host --port --certificate --insecure --http --key --model --seed --seconds {FORM}")
+# What a bench tells the replay of each window by itself.
+ALONE = "--rate --load --capacity --duration --cut --text-seed --records --quiet --json -o-json".split()
 # What is typed, what has a use there.
 COMMANDS = {
     "chat": ASK, "generate": ASK, "top": f"{PAGE} --watch --why --reason", "wait": f"{PAGE} --seconds --pid",
@@ -54,7 +56,8 @@ COMMANDS = {
             "--json --html --rates --scale --cv --sequences --context --prefill-tokens --grid --floor --starve-ms "
             "--policies --link-gbit --kv-bytes --link-us --spread --window --clock",
     "replay": REPLAY,
-    "bench serve": f"{REPLAY} --socket --out --rates --cells --window --planned --only --first --note",
+    "bench serve": " ".join(x for x in REPLAY.split() if x not in ALONE) +
+                   " --socket --out --rates --cells --window --planned --only --first --note",
     "bench merge": "--out --keep --plan --note",
     "profile": "--out --config --set --budget --power-w --json",
     "explain": "--at --iteration --slowest --fallback --flight", "trace": "--format --seconds --flight",
@@ -140,6 +143,70 @@ def check_patience(ctl, env):
     return wrong
 
 
+# Options that are numbers: whole ones, and others, with what they are at least and at most.
+COUNTS = {"replay": {"--requests": (1, 1048576), "--context": (2, 1048576), "--vocab": (2, 1048576), "--warm": (0, 256),
+                     "--connections": (1, 256), "--open-max": (1, 16384), "--text-seed": (0, 10**15),
+                     "--port": (1, 65535), "--seconds": (1, 86400), "--seed": (0, 2**63 - 1)},
+          "plan": {"--requests": (2, 1048576), "--appliances": (1, 64), "--kv-pages": (1, 1 << 26), "--seed": (0, 10**15),
+                   "--sequences": (1, 256), "--context": (2, 131072), "--prefill-tokens": (1, 8192), "--grid": (1, 1024),
+                   "--floor": (1, 8192)},
+          "profile": {"--budget": (0, 86400), "--power-w": (0, 100000)},
+          "trace": {"--seconds": (1, 1000000)}, "explain": {"--iteration": (1, 2**64 - 1)},
+          "bench serve": {"--vocab": (2, 1048576)}, "chat": {"--max-tokens": (1, 2**31 - 1)}}
+NUMBERS = {"replay": {"--duration": (1e-3, 1e7), "--rate": (1e-6, 1e6), "--cv": (0.05, 50), "--scale": (1e-6, 1000),
+                      "--ttft-ms": (1e-3, 1e7), "--gap-ms": (1e-3, 1e7), "--epsilon": (0, 1)},
+           "plan": {"--ttft-ms": (1, 1e7), "--ttft-share": (0.01, 1), "--gap-ms": (1, 1e6), "--epsilon": (1e-6, 1),
+                    "--noise": (0, 1), "--kv-bytes": (1, 1e9), "--link-us": (0, 1e6), "--scale": (1e-6, 1000),
+                    "--cv": (0.05, 50), "--starve-ms": (1, 1e9), "--clock": (1, 1e5), "--window": (1, 86400)},
+           "bench serve": {"--window": (1, 86400), "--seconds": (1, 1e6), "--first": (0, 86400), "--epsilon": (0, 1)}}
+# Lists with a number that would be cut to another, or taken for none.
+LISTS = {"plan": {"--rates": ("1@", "1@-1", "1@0.5", "1@257", "1@x", "1,1", "0", "nan", "inf", "1,,2"),
+                  "--policies": ("static:1.5", "static:", "static:-1", "static:+8", "fifo:0.9", "static:8193", "margin:nan"),
+                  "--link-gbit": ("2,1", "nan", "1e-4")},
+         "bench serve": {"--rates": ("1@", "1@-1", "1@0.5", "1@257", "1@x", "1,1", "1,1.0005", "nan", "1,,2"),
+                         "--cells": ("fused/static:64.5", "fused/static:-18446744073709551104", "fused/fifo:+64",
+                                     "fused/static:63", "fused/quantile,"),
+                         "--note": ("x", "=x", "k" * 32 + "=x")}}
+
+
+def check_output(ctl, env):
+    """What cannot be written is a failure, of whatever command."""
+    wrong = []
+    for words in ("version", "help", "completion bash", "plan --profile example --trace azure_conv --requests 9 --rates 1 --json"):
+        with open("/dev/full", "w", encoding="ascii") as full:
+            r = subprocess.run([ctl, *words.split()], stdout=full, stderr=subprocess.PIPE, text=True, check=False, env=env)
+        if r.returncode != 1 or "No space left" not in r.stderr:
+            wrong.append(f"{words} > /dev/full: gave {r.returncode} and said {r.stderr!r}")
+    return wrong
+
+
+def check_numbers(ctl, env):
+    """A number is taken as it was typed or refused by its name: none is cut to another."""
+    wrong, asked = [], []
+    for option, most in (("--key", 512), ("--http", 384)):  # what is cut off would be another key, another place
+        rc, said = told(ctl, env, ["replay", option, "k" * (most + 1)])
+        if rc != 2 or f"{option}: takes a" not in said or "k" * 61 in said:
+            wrong.append(f"replay {option} of {most + 1} bytes: gave {rc} and said {said!r}")
+    for kind, table in ((1, COUNTS), (0, NUMBERS)):
+        for command, options in table.items():
+            for option, (low, high) in options.items():
+                bad = ["", "x", "1x", "nan", "-1", repr(high * 2 + 1), "1e300"] + ([repr(low / 2)] if low > 0 else [])
+                for value in bad + ["2.5", "0.9999"] * kind:
+                    asked.append((command, option, value, False))
+                if option not in ("--seconds", "--scale") or command == "trace":  # those end at once
+                    asked += [(command, option, str(v), True) for v in (low, high)]
+    asked += [(c, o, v, False) for c, options in LISTS.items() for o, values in options.items() for v in values]
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        answers = list(pool.map(lambda x: told(ctl, env, [*x[0].split(), x[1], x[2]]), asked))
+    for (command, option, value, is_good), (rc, said) in zip(asked, answers):
+        refused = [x for x in said.splitlines() if f"{option}" in x and "takes " in x]
+        if is_good and refused:
+            wrong.append(f"{command} {option} {value}: refused: {said[:200]}")
+        if not is_good and not (rc == 2 and refused):
+            wrong.append(f"{command} {option} {value}: gave {rc} and said {said[:200]!r}")
+    return wrong + ([] if len(asked) > 400 else [f"only {len(asked)} numbers were asked"])
+
+
 def main():
     ctl, root = sys.argv[1:]
     env = {k: v for k, v in os.environ.items() if k != "TANDEM_SOCKET"} | {"TANDEM_SOCKET": "/nonexistent"}
@@ -148,7 +215,7 @@ def main():
     text = subprocess.run([ctl, "help"], capture_output=True, text=True, check=True).stdout
     commands, options = text.split("options:\n")
     named = set(re.findall(r"^  ([a-z]+)", commands, re.M))
-    wrong = check_typed(root) + check_patience(ctl, env)
+    wrong = check_typed(root) + check_patience(ctl, env) + check_numbers(ctl, env) + check_output(ctl, env)
     if {c.split()[0] for c in COMMANDS} - {"--version"} != named:
         wrong.append(f"commands of the help: {sorted(named)}")
     known = {o.split()[0] for o in {**SHARED, **OTHERS}}

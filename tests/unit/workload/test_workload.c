@@ -81,14 +81,44 @@ static void mooncake_blocks_read(void **state) {
 static void lengths_scale_and_stay_lengths(void **state) {
     (void)state;
     assert_int_equal(read_text("num_prefill_tokens,num_decode_tokens\n1000,10\n1,1\n", 9), TDM_OK);
-    tdm_workload_scale(&w, 0.25);
+    assert_int_equal(tdm_workload_scale(&w, 0.25, &err), TDM_OK);
     row_is(0, 0, 250, 3);
     row_is(1, 0, 1, 1);
-    tdm_workload_scale(&w, 1e9);
-    row_is(0, 0, 1u << 20, 1u << 20);
+    assert_int_equal(tdm_workload_scale(&w, 4.0, &err), TDM_OK);
+    /* what would be too long is refused, not another length, and changes nothing */
+    static const double bad[] = {1049.0, 1e9, INFINITY, NAN};
+    for (uint32_t i = 0; i < TDM_COUNT_OF(bad); i++) {
+        assert_int_equal(tdm_workload_scale(&w, bad[i], &err), TDM_ERR_INVAL);
+        assert_non_null(strstr(err.text, "longest of 1000 tokens is over 1048576"));
+        row_is(0, 0, 1000, 12);
+    }
+    assert_int_equal(tdm_workload_scale(&w, 1048.576, &err), TDM_OK);
+    row_is(0, 0, 1u << 20, 12583);
     assert_true(tdm_workload_rate(&w) == 0.0);
     tdm_workload_pace(&w, 4.0, 1.0, 1);
     assert_true(tdm_workload_rate(&w) > 0.0);
+    tdm_workload_free(&w);
+}
+
+/* A row that fits is left, another is cut as the simulator cuts it, and what is
+   cut off is counted. */
+static void what_a_context_cuts_off_is_counted(void **state) {
+    (void)state;
+    assert_int_equal(
+        read_text("num_prefill_tokens,num_decode_tokens\n100,28\n100,29\n10,80\n500,500\n", 9),
+        TDM_OK);
+    tdm_workload_over_t over = tdm_workload_over(&w, 128);
+    assert_int_equal(over.row_cnt, 3);
+    assert_int_equal(over.prompt_cnt, 1 + 0 + 436);
+    assert_int_equal(over.output_cnt, 0 + 16 + 436);
+    row_is(3, 0, 500, 500); /* counting cuts nothing */
+    static const uint32_t want[4][2] = {{100, 28}, {99, 29}, {10, 64}, {64, 64}};
+    for (uint32_t i = 0; i < 4; i++) {
+        tdm_workload_row_fit(&w.row[i], 128);
+        row_is(i, 0, want[i][0], want[i][1]);
+    }
+    assert_int_equal(tdm_workload_over(&w, 128).row_cnt, 0);
+    assert_int_equal(tdm_workload_over(&w, UINT32_MAX).row_cnt, 0);
     tdm_workload_free(&w);
 }
 
@@ -179,12 +209,54 @@ static void a_bad_line_is_named(void **state) {
         "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16,1,2\n",
         "{\"timestamp\": 1, \"input_length\": 2}\n",
         "{\"timestamp\": nan, \"input_length\": 2, \"output_length\": 2}\n",
-        "num_prefill_tokens,num_decode_tokens\n"};
+        "num_prefill_tokens,num_decode_tokens\n",
+        "num_prefill_tokens,num_decode_tokens\n1.5,2\n",
+        "num_prefill_tokens,num_decode_tokens\n1,inf\n",
+        "num_prefill_tokens,num_decode_tokens\n1,-2\n"};
     for (size_t i = 0; i < TDM_COUNT_OF(bad); i++)
-        assert_int_equal(read_text(bad[i], 10), TDM_ERR_CORRUPT);
+        if (read_text(bad[i], 10) != TDM_ERR_CORRUPT) fail_msg("%s was taken", bad[i]);
     assert_int_equal(read_text(bad[2], 10), TDM_ERR_CORRUPT);
     assert_non_null(strstr(err.text, "line 3"));
+    assert_int_equal(read_text("{\"timestamp\": 0, \"input_length\": 1, \"output_length\": 1}\n"
+                               "{\"timestamp\": 2e12, \"input_length\": 1, \"output_length\": 1}\n",
+                               10),
+                     TDM_ERR_CORRUPT);
+    assert_non_null(strstr(err.text, "line 2 arrives more than 1e+09 s from the first"));
+    assert_int_equal(read_text("\x1f\x8b\x08\x08garbage", 10), TDM_ERR_CORRUPT);
+    assert_non_null(strstr(err.text, "compressed by gzip"));
     assert_int_equal(tdm_workload_read("/nonexistent/t", 1, &w, &err), TDM_ERR_NOT_FOUND);
+}
+
+/* Times that count from 1970, in ms; lines that are blank, of either ending. */
+static void clocks_and_blank_lines_are_no_matter(void **state) {
+    (void)state;
+    assert_int_equal(
+        read_text(
+            "{\"timestamp\": 1764000000000, \"input_length\": 5, \"output_length\": 3}\n\n"
+            " \t\r\n"
+            "{\"timestamp\": 1764000000500, \"input_length\": 6, \"output_length\": 4}\r\n\r\n",
+            10),
+        TDM_OK);
+    assert_int_equal(w.row_cnt, 2);
+    row_is(0, 0, 5, 3);
+    row_is(1, 500 * TDM_NS_PER_MS, 6, 4);
+    tdm_workload_free(&w);
+}
+
+/* As a shell's <(zcat trace.gz) gives it. */
+static void a_pipe_is_read(void **state) {
+    (void)state;
+    static const char text[] = "num_prefill_tokens,num_decode_tokens\n7,9\n";
+    char path[32];
+    int end[2];
+    assert_int_equal(pipe(end), 0);
+    assert_int_equal(write(end[1], text, sizeof text - 1), (ssize_t)sizeof text - 1);
+    (void)close(end[1]);
+    (void)snprintf(path, sizeof path, "/dev/fd/%d", end[0]);
+    assert_int_equal(tdm_workload_read(path, 9, &w, &err), TDM_OK);
+    row_is(0, 0, 7, 9);
+    tdm_workload_free(&w);
+    (void)close(end[0]);
 }
 
 static void lengths_are_cut_to_their_bounds(void **state) {
@@ -329,11 +401,14 @@ int main(void) {
         cmocka_unit_test(mooncake_lines_read),
         cmocka_unit_test(mooncake_blocks_read),
         cmocka_unit_test(lengths_scale_and_stay_lengths),
+        cmocka_unit_test(what_a_context_cuts_off_is_counted),
         cmocka_unit_test(azure_lines_read),
         cmocka_unit_test(azure_lines_cross_months_and_years),
         cmocka_unit_test(rows_of_one_moment_stay_as_filed),
         cmocka_unit_test(count_lines_read_without_arrivals),
         cmocka_unit_test(a_bad_line_is_named),
+        cmocka_unit_test(clocks_and_blank_lines_are_no_matter),
+        cmocka_unit_test(a_pipe_is_read),
         cmocka_unit_test(lengths_are_cut_to_their_bounds),
         cmocka_unit_test(drawn_arrivals_have_rate_and_spread),
         cmocka_unit_test(known_arrivals_are_stretched),
