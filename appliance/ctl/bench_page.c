@@ -274,6 +274,39 @@ static void put_profile(FILE *f, const json_t *all) {
     fprintf(f, "</dd>\n");
 }
 
+/* put_cut says what windows did not ask for of their lists: the most of any,
+   by its share; nothing where none of them tells. */
+static void put_cut(FILE *f, const json_t *all) {
+    const json_t *cells = json_object_get(all, "cells"), *worst = NULL;
+    double most = -1.0;
+    for (size_t i = 0; i < json_array_size(cells); i++) {
+        const json_t *said = json_object_get(json_array_get(cells, i), "replay");
+        double listed = bench_number(said, "listed", NULL, NULL),
+               cut = bench_number(said, "requests_cut", NULL, NULL);
+        if (!(listed > 0.0) || cut / listed <= most) continue;
+        most = cut / listed;
+        worst = said;
+    }
+    if (!worst) return;
+    char text[160];
+    const json_t *context = json_object_get(worst, "context");
+    if (!json_is_number(context))
+        (void)snprintf(text, sizeof text, "told by nobody: no request cut");
+    else if (most > 0.0)
+        (void)snprintf(
+            text, sizeof text,
+            "%.0f tokens: %.0f of %.0f requests of a window cut, by %.0f prompt and %.0f "
+            "output tokens",
+            json_number_value(context), bench_number(worst, "requests_cut", NULL, NULL),
+            bench_number(worst, "listed", NULL, NULL),
+            bench_number(worst, "prompt_tokens_cut", NULL, NULL),
+            bench_number(worst, "output_tokens_cut", NULL, NULL));
+    else
+        (void)snprintf(text, sizeof text, "%.0f tokens: no request cut",
+                       json_number_value(context));
+    put_term(f, "context", text);
+}
+
 static void put_conditions(FILE *f, const json_t *all) {
     const json_t *facts = json_object_get(all, "appliance");
     char text[256];
@@ -286,6 +319,7 @@ static void put_conditions(FILE *f, const json_t *all) {
                    bench_text(all, "trace"), bench_text(all, "trace_sum"),
                    bench_number(all, "window_s", NULL, NULL));
     put_term(f, "trace", text);
+    put_cut(f, all);
     double gap = target_of(all, &figure[1]), ttft = target_of(all, &figure[2]);
     (void)snprintf(text, sizeof text,
                    "at most %.3g %% of gaps over %.4g ms, nine first tokens in ten within %.5g ms, "

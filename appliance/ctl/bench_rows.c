@@ -103,6 +103,7 @@ static void put_row(FILE *f, const json_t *planned, const json_t *c) {
     fprintf(f, "</td>");
     put_of(f, said, over, 100.0, 3);
     put_of(f, json_object_get(said, "tbt_ms"), three, 1.0, 1);
+    put_of(f, json_object_get(said, "tpot_ms"), three, 1.0, 1);
     put_of(f, said, stall, 100.0, 3);
     put_of(f, json_object_get(said, "ttft_ms"), four, 1.0, 0);
     put_of(f, json_object_get(said, "e2e_ms"), three, 1e-3, 2);
@@ -132,7 +133,8 @@ static void put_table(FILE *f, const json_t *all, int is_sim) {
     fprintf(f,
             "<div class=\"wide\"><table%s><thead><tr><th>way to serve</th><th>requests/s</th>"
             "<th>decodes at<br>its start</th><th>promise</th><th>gaps over the target /<br>over "
-            "twice that, %%</th><th>gap, ms<br>p50 / p99 / p99.9</th><th>gaps over<br>200 / 500 "
+            "twice that, %%</th><th>gap, ms<br>p50 / p99 / p99.9</th><th>a request's mean gap,<br>"
+            "ms, p50 / p99 / p99.9</th><th>gaps over<br>200 / 500 "
             "ms, %%</th><th>first token, ms<br>p50 / p90 / p99 / p99.9</th><th>request, s<br>p50 / "
             "p99 / p99.9</th><th>waiting, first /<br>last quarter</th><th>goodput,<br>requests/s"
             "</th><th>hybrids<br>fused, %%</th><th class=\"left\">fallbacks: iterations (share x "

@@ -217,6 +217,37 @@ static void the_page_says_what_it_knows_and_what_not(void **state) {
     json_decref(all);
 }
 
+/* A window that asked for less than its list is told, the one that did most so;
+   files from before windows told say nothing. */
+static void the_page_says_what_was_cut_off(void **state) {
+    (void)state;
+    static const char *const want[] = {
+        "<dt>context</dt><dd>4096 tokens: 30 of 60 requests of a window cut, by 900 prompt and 7 "
+        "output tokens</dd>",
+        "<dt>context</dt><dd>4096 tokens: no request cut</dd>",
+        "<dt>context</dt><dd>told by nobody: no request cut</dd>", NULL};
+    for (int k = 0; k < 4; k++) {
+        json_t *all = bench();
+        json_t *cells = json_object_get(all, "cells");
+        for (size_t i = 0; i < json_array_size(cells) && k < 3; i++) {
+            json_t *told = json_pack("{s:i, s:i, s:i, s:i, s:i, s:{s:f, s:f, s:f}}", "listed", 60,
+                                     "requests_cut", k == 0 && i == 2 ? 30 : 0, "prompt_tokens_cut",
+                                     900, "output_tokens_cut", 7, "context", 4096, "tpot_ms", "p50",
+                                     1.25, "p99", 2.5, "p999", 3.75);
+            if (k == 2) (void)json_object_set_new(told, "context", json_null());
+            (void)json_object_update(json_object_get(json_array_get(cells, i), "replay"), told);
+            json_decref(told);
+        }
+        char *page = page_of(all);
+        assert_true(closes_all(page));
+        if (want[k]) assert_non_null(strstr(page, want[k]));
+        if (want[k]) assert_non_null(strstr(page, "<td>1.2 / 2.5 / 3.8</td>"));
+        if (!want[k]) assert_null(strstr(page, "<dt>context"));
+        free(page);
+        json_decref(all);
+    }
+}
+
 /* Of a measured window the share of a fallback is its own and the slow-down the
    plan's: 30 of 1,000 iterations, each 8 % of a mean one longer. */
 static void a_fallback_says_what_it_costs(void **state) {
@@ -527,6 +558,7 @@ int main(void) {
         cmocka_unit_test(the_plan_stands_beside_what_was_seen),
         cmocka_unit_test(the_page_escapes_and_stands_alone),
         cmocka_unit_test(the_page_says_what_it_knows_and_what_not),
+        cmocka_unit_test(the_page_says_what_was_cut_off),
         cmocka_unit_test(a_fallback_says_what_it_costs),
         cmocka_unit_test(the_best_fixed_chunk_is_a_base_too),
         cmocka_unit_test(what_nobody_measured_is_simulated_and_says_so),
