@@ -3,7 +3,7 @@
 "use strict";
 
 (() => {
-  const { element, table, Lines } = draw;
+  const { element, table, Plot, Lines } = draw;
   const by = (id) => document.getElementById(id);
   let status = null, before = null;
   let heard = 0; // when the appliance said something last, as Date.now()
@@ -28,17 +28,9 @@
   }
 
   function plot(body) {
-    const p = element("div", undefined, "plot");
+    const p = element("div");
     body.append(p);
     return p;
-  }
-
-  function picture(body, label) {
-    const canvas = element("canvas");
-    canvas.setAttribute("role", "img");
-    canvas.setAttribute("aria-label", label);
-    plot(body).append(canvas);
-    return canvas;
   }
 
   function space(body) {
@@ -50,28 +42,30 @@
   let b = panel("promises kept, and error budget burnt", [
     'sum by (slo_class) (rate(tandem_slo_requests_total{objective="all",result="met"}[1m])) / sum by (slo_class) (rate(tandem_slo_requests_total{objective="all"}[1m]))',
     'sum by (slo_class) (rate(tandem_slo_requests_total{objective="all",result="missed"}[1m])) / sum by (slo_class) (rate(tandem_slo_requests_total{objective="all"}[1m])) / 0.01']);
-  const sloTable = space(b), slo = new Lines(plot(b), "share of streams that kept all promises, by class", { max: 1 });
+  const sloTable = space(b), slo = new Lines(plot(b), "share of streams that kept all promises, by class",
+    "no stream ended in the last five minutes", { max: 1 });
   b = panel("time to first token and gaps, with what is promised", [
     "histogram_quantile(0.5, sum by (le) (rate(tandem_ttft_seconds_bucket[15s])))",
     "histogram_quantile(0.99, sum by (le) (rate(tandem_ttft_seconds_bucket[15s])))",
     "histogram_quantile(0.99, sum by (le) (rate(tandem_itl_seconds_bucket[15s])))",
     "max by (slo_class, objective) (tandem_slo_target_seconds)"]);
-  const ttft = new Lines(plot(b), "time to first token, milliseconds");
-  const itl = new Lines(plot(b), "gap between tokens, milliseconds");
+  const ttft = new Lines(plot(b), "time to first token, milliseconds", "");
+  const itl = new Lines(plot(b), "gap between tokens, milliseconds", "");
   b = panel("iterations", ["rate(tandem_iterations_total[1m])", "rate(tandem_iteration_seconds_sum[1m]) / rate(tandem_iteration_seconds_count[1m])"], true);
-  const laneCanvas = picture(b, "the newest iterations: height is time, letter is the path");
+  const lanePlot = new Plot(plot(b), "the newest iterations: height is time, letter is the path", "no iteration yet");
   const laneText = element("p", "F fused, S serial, 2 streams, p prefill only, d decode only, X lost, ! a token came late", "dim");
   b.append(laneText);
   b = panel("fused share, and why not", [
     'sum(rate(tandem_hybrid_iterations_total{outcome="fused"}[1m])) / sum(rate(tandem_hybrid_iterations_total[1m]))',
     "sum by (reason) (rate(tandem_fallbacks_total[1m]))"]);
-  const fused = new Lines(plot(b), "share of hybrid iterations that were fused", { max: 1 });
-  const fallbacks = new Lines(plot(b), "fallbacks a second, by reason", { stacked: true });
+  const fused = new Lines(plot(b), "share of hybrid iterations that were fused",
+    "no iteration had both prefill and decode in the last five minutes", { max: 1 });
+  const fallbacks = new Lines(plot(b), "fallbacks a second, by reason", "no hybrid iteration ran otherwise since start", { stacked: true });
   b = panel("virtual CTAs: decode share of fused iterations", [
     "sum by (le) (rate(tandem_vcta_decode_share_bucket[1m]))",
     "sum by (op) (rate(tandem_vcta_total[1m]))",
     "sum by (shape, split) (rate(tandem_tile_iterations_total[1m]))"]);
-  const heatCanvas = picture(b, "decode share of virtual CTAs over time");
+  const heatPlot = new Plot(plot(b), "decode share of virtual CTAs over time", "none of the newest iterations was fused");
   const vctaText = element("p", "", "dim");
   b.append(vctaText);
   const tileTable = space(b);
@@ -79,34 +73,35 @@
     "sum(rate(tandem_attention_seconds_total[1m])) / sum(rate(tandem_iteration_seconds_sum[1m]))",
     "rate(tandem_sampling_seconds_total[1m])",
     "sum by (stage) (rate(tandem_stage_seconds_total[1h])) / scalar(sum(rate(tandem_stage_seconds_total[1h])))"]);
-  const time = new Lines(plot(b), "share of iteration time", { stacked: true, max: 1 });
+  const time = new Lines(plot(b), "share of iteration time", "no iteration in the last five minutes", { stacked: true, max: 1 });
   const stageText = element("p", "", "dim");
   b.append(stageText);
   b = panel("streaming multiprocessors", [
     "sum by (op) (rate(tandem_vcta_seconds_total[1m])) / scalar(max(tandem_executor_sms))",
     "rate(tandem_colocated_seconds_total[1m])", "tandem_gpu_sm_active_ratio", "tandem_gpu_sm_occupancy_ratio",
     "tandem_gpu_tensor_active_ratio", "tandem_gpu_dram_bandwidth_ratio"]);
-  const sms = new Lines(plot(b), "share of SM time inside virtual CTAs", { stacked: true });
-  const board = new Lines(plot(b), "the board: SM active, occupancy, tensor cores, DRAM bandwidth", { max: 1 });
+  const sms = new Lines(plot(b), "share of SM time inside virtual CTAs", "", { stacked: true });
+  const board = new Lines(plot(b), "the board: SM active, occupancy, tensor cores, DRAM bandwidth",
+    "SM activity, occupancy, tensor cores, DRAM bandwidth: the device does not tell", { max: 1 });
   const smText = element("p", "", "dim");
   b.append(smText);
   b = panel("clock and power", ["tandem_executor_sm_clock_hertz", "tandem_executor_sm_clock_max_hertz",
     'tandem_gpu_power_watts{mode="instant_max"}', 'tandem_gpu_power_watts{mode="average"}', "tandem_gpu_power_limit_watts",
     'rate(tandem_gpu_energy_joules_total[1m]) / ignoring(kind) rate(tandem_tokens_total{kind="output"}[1m])',
     "sum by (reason) (rate(tandem_gpu_throttle_seconds_total[1m]))"]);
-  const power = new Lines(plot(b), "power of the board, watts");
-  const clock = new Lines(plot(b), "SM clock, MHz");
+  const power = new Lines(plot(b), "power of the board, watts", "the device does not tell its power");
+  const clock = new Lines(plot(b), "SM clock, MHz", "the device does not tell its clock");
   const powerText = element("p", "", "dim");
   b.append(powerText);
   b = panel("queue, KV pages, admission", [
     "sum by (state) (tandem_queue_requests)", "max(tandem_kv_usage_ratio)",
     "sum by (decision) (rate(tandem_admission_total[1m]))"]);
-  const queue = new Lines(plot(b), "requests waiting and running");
+  const queue = new Lines(plot(b), "requests waiting and running", "");
   const refusals = space(b);
   b = panel("packets, drops, rings", [
     "sum by (direction) (rate(tandem_net_packets_total[1m]))",
     "sum by (reason) (rate(tandem_net_drops_total[1m]))", "tandem_ring_high_watermark_entries / tandem_ring_capacity_entries"]);
-  const net = new Lines(plot(b), "packets a second");
+  const net = new Lines(plot(b), "packets a second", "");
   const drops = space(b), rings = space(b);
   b = panel("slowest requests", [
     "histogram_quantile(0.99, sum by (le) (rate(tandem_e2e_seconds_bucket[5m])))",
@@ -170,8 +165,9 @@
     sloTable.replaceChildren(table(["class", "kept, % of 60 s", "burn (1 = budget)", "first token, ms", "gap, ms", "met", "missed"], rows));
     slo.add(t, values);
     const recent = status.recent || status.latency;
-    ttft.add(t, { "promise": sloOf(status, "interactive", "ttft").promise_ms, p50: recent.ttft_ms.p50, p99: recent.ttft_ms.p99 });
-    itl.add(t, { "promise": sloOf(status, "interactive", "tpot").promise_ms, p50: recent.itl_ms.p50, p99: recent.itl_ms.p99 });
+    const seen = (h) => (h.count ? { p50: h.p50, p99: h.p99 } : { p50: null, p99: null });
+    ttft.add(t, { "promise": sloOf(status, "interactive", "ttft").promise_ms, ...seen(recent.ttft_ms) });
+    itl.add(t, { "promise": sloOf(status, "interactive", "tpot").promise_ms, ...seen(recent.itl_ms) });
   }
 
   function onAttention(t) {
@@ -180,14 +176,14 @@
     const why = {};
     for (const [reason, count] of Object.entries(status.fallbacks))
       why[reason] = (count - ((before && before.fallbacks[reason]) || 0)) / span();
-    fallbacks.add(t, Object.keys(why).length ? why : { none: 0 });
+    fallbacks.add(t, why);
     vctaText.textContent = "executed since start: prefill " + status.vcta.executed.prefill + ", decode " + status.vcta.executed.decode +
       "; planned and executed " + (status.vcta.executed.prefill === status.vcta.planned.prefill &&
       status.vcta.executed.decode === status.vcta.planned.decode ? "agree" : "differ");
     const tiles = Object.entries(status.cta_tiles), ran = tiles.reduce((sum, [, n]) => sum + n.whole + n.split, 0);
     tileTable.replaceChildren(table(["prefill tile, rows x keys", "iterations", "of all, %", "split over keys, %"],
       tiles.map(([shape, n]) => [shape, n.whole + n.split, number(100 * (n.whole + n.split) / ran, 1),
-                                 number(100 * n.split / (n.whole + n.split), 1)])));
+                                 number(100 * n.split / (n.whole + n.split), 1)]), "no iteration had prefill since start"));
     const all = delta((s) => s.time.iterations_s), a = delta((s) => s.time.attention_s), m = delta((s) => s.time.sampling_s);
     time.add(t, { attention: share(a, all), sampling: share(m, all), other: share(Math.max(0, all - a - m), all) });
     const stages = ["attention", "linear", "norm", "sampling", "copy"].map((s) => [s, status.time["device_" + s + "_share"]]);
@@ -196,21 +192,17 @@
     const room = span() * Math.max(1, status.gpu.sms);
     sms.add(t, { prefill: delta((s) => s.gpu.sm_prefill_s) / room, decode: delta((s) => s.gpu.sm_decode_s) / room });
     smText.textContent = status.gpu.sms + " SMs, life " + status.gpu.life + "; both kinds at once for " +
-      number(100 * share(delta((s) => s.time.colocated_s), room), 1) + " % of their time" +
-      (status.board.sm_active === null ? "; SM activity, occupancy, tensor and DRAM: the device does not tell" : "");
-    if (status.board.sm_active !== null)
-      board.add(t, { "SM active": status.board.sm_active, occupancy: status.board.occupancy, tensor: status.board.tensor, DRAM: status.board.dram });
-    if (status.power.sm_clock_mhz !== null) clock.add(t, { "SM clock": status.power.sm_clock_mhz, "highest": status.power.sm_clock_max_mhz });
+      number(100 * share(delta((s) => s.time.colocated_s), room), 1) + " % of their time";
+    board.add(t, { "SM active": status.board.sm_active, occupancy: status.board.occupancy, tensor: status.board.tensor, DRAM: status.board.dram });
+    clock.add(t, { "SM clock": status.power.sm_clock_mhz, "highest": status.power.sm_clock_max_mhz });
     onPower(t);
   }
 
   function onPower(t) {
     const p = status.power;
-    if (p.average_w === null) {
-      powerText.textContent = p.sm_clock_mhz === null ? "the device tells neither its clock nor its power" : "the device does not tell its power";
-      return;
-    }
     power.add(t, { limit: p.limit_w, "peak of a second": p.instant_max_w, average: p.average_w });
+    powerText.textContent = "";
+    if (p.average_w === null) return;
     // the board is looked at at moments of its own: of one second it may tell a little more than a second
     const held = ["power", "heat", "hardware"].map((why) => [why, Math.min(1, delta((s) => s.power["held_by_" + why + "_s"]) / span())]).filter(([, x]) => x > 0.01);
     const joules = delta((s) => s.power.energy_j), tokens = delta((s) => s.tokens.output);
@@ -223,9 +215,9 @@
 
   function onHouse(t) {
     queue.add(t, { waiting: status.requests.waiting, running: status.requests.running, "KV used, %": 100 * share(status.kv.used, status.kv.total) });
-    refusals.replaceChildren(table(["refused since start", "times"], counts(status.refusals)));
+    refusals.replaceChildren(table(["refused since start", "times"], counts(status.refusals), "nothing was refused since start"));
     net.add(t, { rx: delta((s) => s.net.packets.rx) / span(), tx: delta((s) => s.net.packets.tx) / span() });
-    drops.replaceChildren(table(["dropped since start", "times"], counts(status.net.drops)));
+    drops.replaceChildren(table(["dropped since start", "times"], counts(status.net.drops), "nothing was dropped since start"));
     rings.replaceChildren(table(["ring", "now", "highest", "holds", "times full"],
       status.rings.map((r) => [r.ring, r.entries, r.high_watermark, r.capacity, r.full])));
   }
@@ -248,7 +240,7 @@
   function onRequests(list) {
     const longest = Math.max(1e-3, ...list.map((r) => r.total_ms));
     slowest.replaceChildren(table(["request", "class", "ending", "ms", "prompt", "output", "ingest, queue, prefill, decode"],
-      list.map((r) => [r.id, r.class, r.ending, number(r.total_ms, 1), r.prompt, r.output, waterfall(r, longest)])));
+      list.map((r) => [r.id, r.class, r.ending, number(r.total_ms, 1), r.prompt, r.output, waterfall(r, longest)]), "no request ended yet"));
   }
 
   function onChanges(c) {
@@ -270,10 +262,26 @@
     }
     heat.push(column);
     if (heat.length > 400) heat.shift();
+    pictures();
+  }
+
+  // pictures draws once a frame at most: a page that nobody looks at has none.
+  let isDue = false;
+
+  function pictures() {
+    if (isDue || !status) return;
+    isDue = true;
     requestAnimationFrame(() => {
-      draw.lane(laneCanvas, iterations);
-      draw.heat(heatCanvas, heat);
+      isDue = false;
+      draw.lane(lanePlot, iterations);
+      draw.heat(heatPlot, heat);
     });
+  }
+
+  // repaint: what is drawn keeps the colours of the moment it was drawn at.
+  function repaint() {
+    pictures();
+    for (const lines of [slo, ttft, itl, fused, fallbacks, time, sms, board, power, clock, queue, net]) lines.show();
   }
 
   function onStatus(s) {
@@ -285,6 +293,7 @@
     onPromises(t);
     onAttention(t);
     onHouse(t);
+    pictures();
   }
 
   const on = { status: onStatus, lane: onLane, requests: onRequests, changes: onChanges };
@@ -340,6 +349,9 @@
     }
   }
 
+  const sizes = new ResizeObserver(pictures); // also where a scroll bar comes or goes
+  for (const p of [lanePlot, heatPlot]) sizes.observe(p.holder);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", repaint);
   operate.start();
   follow();
 })();

@@ -15,7 +15,9 @@ const draw = (() => {
     return e;
   }
 
-  function table(head, rows) {
+  // table(head, rows, none): none is what to say of no rows.
+  function table(head, rows, none) {
+    if (!rows.length) return element("p", none, "dim");
     const t = element("table"), tr = element("tr");
     for (const h of head) { const th = element("th", h); th.scope = "col"; tr.append(th); }
     t.append(element("thead"), element("tbody"));
@@ -32,28 +34,52 @@ const draw = (() => {
     return t;
   }
 
+  // Plot is a canvas, or words that say why it would be empty: axes without
+  // a curve look like a page that is broken.
+  class Plot {
+    constructor(holder, label, none) {
+      this.holder = holder;
+      this.none = none;
+      this.canvas = element("canvas");
+      this.canvas.setAttribute("role", "img");
+      this.canvas.setAttribute("aria-label", label);
+      this.words = element("p", "waiting for the first answer", "dim");
+      holder.className = "plot empty";
+      holder.append(this.canvas, this.words);
+    }
+
+    // fill: there is something to draw, or else the words stand there.
+    fill(has, none = this.none) {
+      this.holder.classList.toggle("empty", !has);
+      this.words.textContent = has ? "" : none;
+      return has;
+    }
+  }
+
   const HISTORY = 300;
 
-  // Lines keeps the last values of named series and shows them.
-  class Lines {
-    constructor(holder, label, options = {}) {
+  // A point between two that are not there has no line to be seen by.
+  const isAlone = (list, i) => list[i] !== null && (list[i - 1] ?? null) === null && (list[i + 1] ?? null) === null;
+
+  // Lines keeps the last values of named series and shows them; null: there
+  // was none.
+  class Lines extends Plot {
+    constructor(holder, label, none, options = {}) {
+      super(holder, label, none);
       this.series = new Map();
       this.times = [];
       this.options = options;
-      const canvas = element("canvas");
-      canvas.setAttribute("role", "img");
-      canvas.setAttribute("aria-label", label);
-      holder.append(canvas);
-      this.canvas = canvas;
-      if (typeof Chart === "undefined") return;
-      this.chart = new Chart(canvas, {
+    }
+
+    make() {
+      return new Chart(this.canvas, {
         type: "line",
         data: { labels: this.times, datasets: [] },
         options: {
           animation: false, responsive: true, maintainAspectRatio: false,
-          elements: { point: { radius: 0 }, line: { borderWidth: 1.5 } },
+          elements: { point: { radius: (p) => (isAlone(p.dataset.data, p.dataIndex) ? 2 : 0) }, line: { borderWidth: 1.5 } },
           scales: { x: { ticks: { maxTicksLimit: 6, maxRotation: 0 } },
-                    y: { beginAtZero: true, stacked: !!options.stacked, max: options.max } },
+                    y: { beginAtZero: true, stacked: !!this.options.stacked, max: this.options.max } },
           plugins: { legend: { labels: { boxWidth: 12 } }, tooltip: { enabled: true } },
         },
       });
@@ -70,11 +96,17 @@ const draw = (() => {
         if (this.times.length > HISTORY) list.shift();
       }
       if (this.times.length > HISTORY) this.times.shift();
-      if (this.chart) this.show();
+      this.show();
     }
 
     show() {
-      const c = this.chart;
+      if (!this.times.length) return;
+      if (!this.fill([...this.series.values()].some((list) => list.some((v) => v !== null)))) return;
+      if (typeof Chart === "undefined") {
+        this.fill(false, "no curves: Chart.js is not there (control.chart)");
+        return;
+      }
+      const c = this.chart = this.chart || this.make();
       let k = 0;
       for (const [name, list] of this.series) {
         const colour = css(colours[k % colours.length]);
@@ -115,8 +147,9 @@ const draw = (() => {
 
   // lane: a bar per iteration, the newest right; colour and letter say the
   // path, the dashed line is the time limit.
-  function lane(canvas, list) {
-    const [g, width, height] = fit(canvas), step = 9, base = height - 16;
+  function lane(plot, list) {
+    if (!plot.fill(list.length > 0)) return;
+    const [g, width, height] = fit(plot.canvas), step = 9, base = height - 16;
     const shown = list.slice(-Math.floor(width / step));
     const top = Math.max(1e-3, ...shown.map((r) => r.ms));
     const limit = shown.length ? shown[shown.length - 1].limit_ms : 0;
@@ -146,8 +179,9 @@ const draw = (() => {
 
   // heat: columns of time, rows of the decode share of virtual CTAs in
   // twentieths; the darker, the more fused iterations.
-  function heat(canvas, columns) {
-    const [g, width, height] = fit(canvas), rows = 20, step = 6;
+  function heat(plot, columns) {
+    if (!plot.fill(columns.some((column) => column.some((n) => n > 0)))) return;
+    const [g, width, height] = fit(plot.canvas), rows = 20, step = 6;
     const shown = columns.slice(-Math.floor((width - 30) / step));
     const most = Math.max(1, ...shown.flat());
     g.fillStyle = css("--a");
@@ -166,5 +200,5 @@ const draw = (() => {
     g.fillText("all prefill", 2, height - 2);
   }
 
-  return { element, table, Lines, lane, heat };
+  return { element, table, Plot, Lines, lane, heat };
 })();

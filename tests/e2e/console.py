@@ -52,7 +52,7 @@ class Browser:
         os.close(to_r)
         os.close(back_w)
         self.buffer, self.id, self.session = b"", 0, None
-        self.errors, self.urls = [], []
+        self.errors, self.urls, self.plays = [], [], None
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Runtime", "Log", "Network", "Page"):
@@ -253,23 +253,130 @@ def drained(b, a):
     assert json.loads(a.get("/config")[1])["sched"]["gap_ms"] == 500
 
 
-def another_life(b, status):
-    """A process that began anew counts from 0: what it kept is told by its own counts alone.  The
-    stream is played to the page, of a status that the appliance gave."""
-    b.call("Page.addScriptToEvaluateOnNewDocument", source=r"""(real => { window.fetch = (path, how) =>
+def played(b):
+    """The page anew, with tell(event, ...data) in place of the appliance's stream, and a page that nobody looks
+    at, which gets no frames, in that of one that somebody does while `hidden`."""
+    if not b.plays:
+        b.plays = b.call("Page.addScriptToEvaluateOnNewDocument", source=r"""(real => { window.fetch = (path, how) =>
         String(path).endsWith("/stream") ? Promise.resolve(new Response(new ReadableStream({ start(c) {
-          window.tell = s => c.enqueue(new TextEncoder().encode(
-            "event: status\ndata: " + JSON.stringify(s) + "\n\n")); } }))) : real(path, how); })(window.fetch)""")
+          window.tell = (event, ...data) => data.forEach(d => c.enqueue(new TextEncoder().encode(
+            "event: " + event + "\ndata: " + JSON.stringify(d) + "\n\n"))); } }))) : real(path, how); })(window.fetch);
+        (real => { window.hidden = false; window.asked = 0; window.requestAnimationFrame = f => { window.asked++;
+          return window.hidden ? 0 : real.call(window, f); }; })(window.requestAnimationFrame)""")
     b.call("Page.navigate", url=URL + "/ui/")
     b.until("typeof tell === 'function'")
+
+
+def tell(b, status, uptime):
+    status["uptime_s"] = uptime
+    b.js(f"tell('status', {json.dumps(status)})")
+    b.until(f"document.getElementById('facts').textContent.includes(', up {uptime} s')")
+
+
+def another_life(b, status):
+    """A process that began anew counts from 0: what it kept is told by its own counts alone."""
+    played(b)
     for uptime, met, missed, kept in ((100, 50, 50, "-"), (101, 60, 50, "100.00"), (2, 200, 0, "-"), (3, 201, 1, "50.00")):
-        status["uptime_s"] = uptime
         for row in status["slo"]:
             row["met"], row["missed"] = met, missed
-        b.js(f"tell({json.dumps(status)})")
-        b.until(f"document.getElementById('facts').textContent.includes(', up {uptime} s')")
+        tell(b, status, uptime)
         told = b.js("document.querySelector('main table').rows[1].cells[1].textContent")
         assert told == kept, (uptime, told, kept)
+
+
+# What each plot shows: how many pixels of a curve or a bar where it draws them (axes and words are grey), or
+# else the words that can be read in its place.
+PLOTS = """[...document.querySelectorAll('.plot')].map(p => {
+  const c = p.querySelector('canvas'), chart = typeof Chart === 'function' && Chart.getChart(c);
+  let ink = 0;
+  if (c.getClientRects().length) {
+    const a = chart ? chart.chartArea : { left: 0, top: 0, right: c.width, bottom: c.height };
+    const d = c.getContext('2d').getImageData(a.left, a.top, a.right - a.left, a.bottom - a.top + 2).data;
+    for (let i = 0; i < d.length; i += 4)
+      if (d[i + 3] > 40 && Math.max(d[i], d[i + 1], d[i + 2]) - Math.min(d[i], d[i + 1], d[i + 2]) > 60) ink++;
+  }
+  return [c.getAttribute('aria-label'), ink, p.innerText.trim()];
+})"""
+
+
+def nothing_is_silently_empty(b, status):
+    """A panel shows something or says why not: before any request, with one stream now and then, with a board
+    that tells nothing, wide and narrow, light and dark, without Chart.js.  `status` is of an appliance that was
+    asked nothing yet."""
+    def plots(blank):
+        found = b.js(PLOTS)
+        assert len(found) == 14, found
+        assert all((ink > 0) != bool(words) for _, ink, words in found), found
+        assert {label for label, ink, _ in found if not ink} >= blank, found
+        assert b.js("[...document.querySelectorAll('table')].every(t => t.tBodies[0].rows.length)")
+        return {label: (ink, words) for label, ink, words in found}
+
+    def silent_plots():
+        return {label for label, ink, _ in b.js(PLOTS) if not ink}
+    board = {"power of the board, watts", "SM clock, MHz", "the board: SM active, occupancy, tensor cores, DRAM bandwidth"}
+    pictures = {"the newest iterations: height is time, letter is the path", "decode share of virtual CTAs over time"}
+    counted = {"share of streams that kept all promises, by class", "share of hybrid iterations that were fused",
+               "share of iteration time"}
+    for width, dark in ((1280, True), (390, True), (1280, False)):
+        b.size(width, 900, dark)
+        played(b)
+        b.js("tell('requests', []); tell('changes', {revision: 0, revisions: [{revision: 0, what: 'start', by: '', "
+             "why: '', changes: []}]})")
+        for uptime in (1, 2, 3):
+            tell(b, status, uptime)
+        idle = plots(board | pictures | counted)
+        assert not [w for _, w in idle.values() if "waiting" in w], idle
+    # one stream now and then: a point without a neighbour is seen, and no time is shown where none was measured
+    some = json.loads(json.dumps(status))
+    for step, uptime in enumerate((4, 5, 6)):
+        if step == 1:
+            some["time"]["iterations_s"], some["time"]["attention_s"] = 0.5, 0.2
+            some["hybrid"]["fused"] = 1
+        tell(b, some, uptime)
+    plots(board | pictures)
+    assert not silent_plots() & {"share of hybrid iterations that were fused", "share of iteration time"}, b.js(PLOTS)
+    assert b.js("Chart.getChart(document.querySelector('[aria-label^=\"time to first token\"]')).data.datasets"
+                ".filter(d => d.label !== 'promise').every(d => d.data.every(v => v === null))")
+
+
+def what_is_drawn_follows_the_page(b, status):
+    """Its size and its colours, also where nothing new is heard; and frames are asked for one at a time, as a
+    page that nobody looks at gets none for hours."""
+    row = {"ms": 5.0, "limit_ms": 8.0, "path": "fused", "late": 0, "lost": 0, "vcta": [6, 4]}
+    b.size(1280, 900, False)
+    played(b)
+    for uptime in (1, 2):
+        tell(b, status, uptime)
+    b.js(f"tell('lane', {json.dumps([row] * 200)})")
+    lane = "[aria-label^=\"the newest iterations\"]"
+    colour = f"""(c => {{ const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data, n = {{}};
+      for (let i = 0; i < d.length; i += 4) if (d[i + 3] === 255) {{
+        const k = '#' + [0, 1, 2].map(j => d[i + j].toString(16).padStart(2, '0')).join(''); n[k] = (n[k] || 0) + 1; }}
+      return Object.keys(n).sort((x, y) => n[y] - n[x])[0]; }})(document.querySelector('{lane}'))"""
+    wanted = "getComputedStyle(document.documentElement).getPropertyValue('--{}').trim()"
+    for width, dark in ((1280, False), (1280, True), (390, True), (1280, False)):
+        b.size(width, 900, dark)
+        b.until(f"{colour} === {wanted.format('c')}", 5)
+        b.until(f"(c => Math.abs(c.width - c.parentElement.clientWidth) <= 1)(document.querySelector('{lane}'))", 5)
+        b.until("[...document.querySelectorAll('canvas')].map(c => Chart.getChart(c)).filter(c => c).every(c => "
+                f"c.data.datasets[0].borderColor === {wanted.format('a')} && "
+                f"c.options.scales.x.ticks.color === {wanted.format('dim')})", 5)
+    b.js("hidden = true; asked = 0")
+    for _ in range(50):
+        b.js(f"tell('lane', {json.dumps([row])})")
+    tell(b, status, 3)
+    assert b.js("asked") <= 1, b.js("asked")
+
+
+def curves_that_cannot_be_are_told(b, status):
+    b.call("Network.setBlockedURLs", urls=["*chart.js"])
+    played(b)
+    tell(b, status, 1)
+    tell(b, status, 2)
+    found = b.js(PLOTS)
+    assert sum("Chart.js is not there" in words for _, _, words in found) >= 5, found
+    assert all(ink or words for _, ink, words in found), found
+    b.call("Network.setBlockedURLs", urls=[])
 
 
 def stale(b):
@@ -354,9 +461,13 @@ def main():
             b.errors.clear()  # the browser logs each refused connection
             with Appliance(sys.argv[1], settings) as a:
                 live_again(b)
-                another_life(b, json.loads(a.get("/status")[1]))
+                fresh = json.loads(a.get("/status")[1])
+                nothing_is_silently_empty(b, fresh)
+                what_is_drawn_follows_the_page(b, fresh)
+                curves_that_cannot_be_are_told(b, fresh)
+                another_life(b, fresh)
             errors = [e for e in b.errors if "ERR_CONNECTION_REFUSED" not in e and "ERR_INCOMPLETE" not in e
-                      and "503" not in e]
+                      and "503" not in e and "BLOCKED_BY_CLIENT" not in e and "chart.js" not in e]
             assert not errors, errors
             away = [u for u in b.urls if not u.startswith((URL + "/", "data:", "about:"))]
             assert not away and len(b.urls) > 6, away
