@@ -64,16 +64,25 @@ static void watch(tdm_mgmt_t *m, int64_t now_ns) {
     m->was_ready = 1;
 }
 
-/* beat tells the service manager of forward progress, or why there is none.
-   While the executor is down or loads, its supervisor bounds what is
-   pending. */
+/* is_pending: something is to move.  While the executor is down or loads,
+   its supervisor bounds what is pending. */
+static int is_pending(const tdm_mgmt_t *m) {
+    uint32_t cnt = tdm_load_acquire(&m->vitals->pending_cnt); /* V1, as readiness in arrive.c */
+    return cnt > 0 && m->supervisor->state == TDM_SUPERVISOR_SERVING;
+}
+
+/* stalled_ns: since when nothing moved that should. */
+static uint64_t stalled_ns(const tdm_mgmt_t *m, int64_t now_ns) {
+    if (!is_pending(m)) return 0;
+    return (uint64_t)TDM_MAX(now_ns - tdm_load_relaxed(&m->vitals->progress_ns), INT64_C(0));
+}
+
+/* beat tells the service manager of forward progress, or why there is
+   none. */
 static void beat(tdm_mgmt_t *m, int64_t now_ns) {
     char why[96];
-    const tdm_vitals_t *v = m->vitals;
-    uint32_t pending_cnt = tdm_load_acquire(&v->pending_cnt); /* V1, as readiness in arrive.c */
-    int is_pending = pending_cnt > 0 && m->supervisor->state == TDM_SUPERVISOR_SERVING;
-    int said = tdm_heartbeat_poll(&m->heartbeat, now_ns, is_pending,
-                                  tdm_load_relaxed(&v->progress_ns), why, sizeof why);
+    int said = tdm_heartbeat_poll(&m->heartbeat, now_ns, is_pending(m),
+                                  tdm_load_relaxed(&m->vitals->progress_ns), why, sizeof why);
     if (said > 0) tdm_notify_say(m->notify, "WATCHDOG=1");
     if (said < 0 && !m->is_withheld) {
         tdm_log(TDM_LOG_ERROR, "boot", "watchdog not fed: %s", why);
@@ -147,6 +156,7 @@ static void publish(tdm_mgmt_t *m, int64_t now_ns) {
     tdm_count_to(b, TDM_METRIC_executor_load_stalls_total, 0, m->supervisor->load_stall_cnt);
     tdm_count_to(b, TDM_METRIC_log_lines_lost_total, 0, tdm_log_lost_cnt());
     tdm_count_to(b, TDM_METRIC_audit_lines_lost_total, 0, tdm_audit_lost_cnt(m->audit));
+    tdm_gauge_set(b, TDM_METRIC_stalled_seconds, 0, stalled_ns(m, now_ns));
     tdm_count_to(b, TDM_METRIC_watchdog_withheld_total, 0, m->heartbeat.withheld_cnt);
     if (m->port) tdm_gauge_set(b, TDM_METRIC_net_link_up, 0, (uint64_t)tdm_port_is_up(m->port));
     tdm_gauge_set(b, TDM_METRIC_net_tx_stuck, 0, tdm_load_relaxed(&m->vitals->is_port_stuck));

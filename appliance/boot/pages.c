@@ -113,34 +113,34 @@ static int metrics(tdm_pages_t *p, const tdm_http1_ask_t *ask, tdm_http1_page_t 
     return 1;
 }
 
-/* window_begin gives the snapshot that the window begins with, NULL: at the
-   start, and keeps s for later ones. */
-static const tdm_snapshot_t *window_begin(tdm_pages_t *p, const tdm_snapshot_t *s) {
-    const tdm_snapshot_t *begin = NULL;
-    uint64_t kept = TDM_MIN(p->past_cnt, (uint64_t)TDM_PAGES_PAST);
-    for (uint64_t i = p->past_cnt - kept; i < p->past_cnt; i++) {
-        begin = &p->past[i % TDM_PAGES_PAST];
-        if (s->at_ns - begin->at_ns <= TDM_PAGES_WINDOW_S * TDM_NS_PER_S) break;
-    }
-    if (p->past_cnt == 0 ||
-        s->at_ns - p->past[(p->past_cnt - 1) % TDM_PAGES_PAST].at_ns >= TDM_NS_PER_S) {
-        tdm_snapshot_t *slot = &p->past[p->past_cnt % TDM_PAGES_PAST];
-        if (slot != begin) {
-            *slot = *s;
-            p->past_cnt++;
-        }
-    }
-    return begin;
+/* past_at gives the n-th snapshot ever kept; the PAST newest are there. */
+static tdm_snapshot_t *past_at(tdm_pages_t *p, uint64_t n) {
+    return &p->past[n % TDM_PAGES_PAST];
+}
+
+/* window_begin gives the snapshot that the window begins with, NULL: none is
+   kept yet, the start. */
+static const tdm_snapshot_t *window_begin(tdm_pages_t *p, int64_t now_ns) {
+    static tdm_snapshot_t s; /* one thread; too large for a stack */
+    (void)pthread_mutex_lock(&p->lock);
+    uint64_t cnt = p->past_cnt, n = cnt - TDM_MIN(cnt, (uint64_t)TDM_PAGES_PAST);
+    while (n + 1 < cnt && now_ns - past_at(p, n)->at_ns > TDM_PAGES_WINDOW_S * TDM_NS_PER_S) n++;
+    if (cnt) s = *past_at(p, n);
+    (void)pthread_mutex_unlock(&p->lock);
+    return cnt ? &s : NULL;
 }
 
 void tdm_pages_remember(tdm_pages_t *p, int64_t now_ns) {
-    static tdm_snapshot_t s;                          /* one thread; too large for a stack */
-    if (!tdm_history_due(p->history, now_ns)) return; /* only this thread writes it */
+    static tdm_snapshot_t s; /* one thread; too large for a stack */
+    int is_past = p->past_cnt == 0 || now_ns - past_at(p, p->past_cnt - 1)->at_ns >= TDM_NS_PER_S;
+    int is_history = tdm_history_due(p->history, now_ns);
+    if (!is_past && !is_history) return; /* only this thread writes them */
     uint32_t torn = tdm_snapshot_take(&s, (const tdm_block_t *const *)p->wires->block,
                                       p->wires->block_cnt, now_ns);
     tdm_count(p->wires->block[TDM_BLOCK_MGMT], TDM_METRIC_snapshots_torn_total, 0, torn);
     (void)pthread_mutex_lock(&p->lock);
-    tdm_history_keep(p->history, &s);
+    if (is_past) *past_at(p, p->past_cnt++) = s;
+    if (is_history) tdm_history_keep(p->history, &s);
     (void)pthread_mutex_unlock(&p->lock);
 }
 
@@ -295,7 +295,7 @@ static void every_second(tdm_pages_t *p, events_t *e, int64_t now_ns) {
     const tdm_snapshot_t *s = snapshot(p);
     size_t sz = 0;
     char *data = begin_event(e, "status");
-    tdm_status_span_t span = {.now = s, .window = window_begin(p, s)};
+    tdm_status_span_t span = {.now = s, .window = window_begin(p, s->at_ns)};
     tdm_status_t st = tdm_status_json(&span, p->start_ns, p->fact, p->fact_cnt, data, left(e), &sz);
     end_event(e, data, sz, st == TDM_OK);
     data = begin_event(e, "requests");
@@ -342,7 +342,7 @@ int tdm_pages_answer(void *ctx, const tdm_http1_ask_t *ask, tdm_http1_page_t *pa
     case PAGE_METRICS: return metrics(p, ask, page, s);
     case PAGE_STATUS: {
         tdm_status_span_t span = {.now = s,
-                                  .window = window_begin(p, s),
+                                  .window = window_begin(p, s->at_ns),
                                   .since = since_begin(p, s->at_ns, asked(ask->query, "since", 0))};
         if (tdm_status_json(&span, p->start_ns, p->fact, p->fact_cnt, p->text, p->cap, &sz) !=
             TDM_OK)

@@ -38,8 +38,9 @@
 #define TDM_PAGES_LANE_MAX     400u
 #define TDM_PAGES_REQUESTS_MAX 100u
 
-/* Snapshots of the past: /status tells what is wrong over the time since
-   the oldest of them that is at most WINDOW_S old, or since the newest. */
+/* Snapshots of the past, one each second whoever asks: /status tells what is
+   wrong over the time since the oldest of them that is at most WINDOW_S
+   old. */
 #define TDM_PAGES_PAST     16u
 #define TDM_PAGES_WINDOW_S 15
 
@@ -54,9 +55,9 @@ typedef struct tdm_pages {
     int64_t start_ns;
     tdm_fact_t fact[TDM_PAGES_FACT_MAX];
     uint32_t fact_cnt;
-    tdm_snapshot_t *past; /* [TDM_PAGES_PAST] one per second somebody asked, a circle */
+    tdm_snapshot_t *past; /* [TDM_PAGES_PAST] one each second, a circle */
     uint64_t past_cnt;    /* ever taken */
-    pthread_mutex_t lock; /* of history */
+    pthread_mutex_t lock; /* of past and history */
     tdm_history_t *history;
     char *text; /* [cap] */
     char *gz;   /* [cap] */

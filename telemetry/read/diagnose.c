@@ -14,7 +14,9 @@
 #define TURN_MAX_NS    (50u * 1000000u)
 #define HYBRID_MIN     8u
 #define FUSED_SHARE    0.5
+#define STALLED_NS     (3u * 1000000000u)
 #define KV_PPM         950000u
+#define LIMITED_SHARE  0.5
 #define REFUSED_SHARE  0.05
 #define REQUEST_MIN    5u
 #define MISSED_SHARE   0.01
@@ -85,6 +87,28 @@ static const char *text_of(uint32_t first, uint32_t idx) {
     return tdm_reason_text((tdm_reason_t)(first + idx));
 }
 
+static double ms(uint64_t ns) {
+    return (double)ns / 1e6;
+}
+
+/* mean_ms of a histogram of seconds, over all its series. */
+static double mean_ms(const list_t *l, tdm_metric_t metric) {
+    tdm_histogram_t h;
+    tdm_histogram_between(&h, l->before, l->after, metric);
+    return h.cnt ? ms(h.sum / h.cnt) : 0.0;
+}
+
+/* limit gives what ended most iterations' prefill, and its share of those
+   that something ended. */
+static uint32_t limit(const list_t *l, double *part) {
+    uint64_t all = 0;
+    for (uint32_t i = 0; i < TDM_LABEL_CNT_CAP; i++)
+        all += grown(l, TDM_METRIC_sched_chunk_limited_total, i);
+    uint32_t by = most(l, TDM_METRIC_sched_chunk_limited_total);
+    *part = share(grown(l, TDM_METRIC_sched_chunk_limited_total, by), all);
+    return by;
+}
+
 /* --- rules, from the machine upwards ------------------------------------- */
 
 static void state(list_t *l) {
@@ -94,6 +118,28 @@ static void state(list_t *l) {
         find(l, TDM_GRAVITY_WARNING, "state", "not serving yet: the executor loads or restarts");
     else if (now(l, TDM_METRIC_state, TDM_LABEL_STATE_draining))
         find(l, TDM_GRAVITY_NOTICE, "state", "draining: nothing new is accepted");
+}
+
+/* stalled: until the watchdog of iterations ends the executor, nothing else
+   tells that it hangs. */
+static void stalled(list_t *l) {
+    uint64_t ns = now(l, TDM_METRIC_stalled_seconds, 0);
+    if (ns > STALLED_NS)
+        find(l, TDM_GRAVITY_CRITICAL, "stalled",
+             "nothing has moved for %.0f s, and requests are pending: the executor hangs, or the "
+             "scheduler does",
+             (double)ns / 1e9);
+}
+
+/* port: where there is one, it has buffers. */
+static void port(list_t *l) {
+    if (now(l, TDM_METRIC_net_pool_buffers, TDM_LABEL_POOL_total) == 0) return;
+    if (!now(l, TDM_METRIC_net_link_up, 0))
+        find(l, TDM_GRAVITY_CRITICAL, "port",
+             "the data port has no carrier: no HTTP/3 client reaches it; see cable and switch");
+    else if (now(l, TDM_METRIC_net_tx_stuck, 0))
+        find(l, TDM_GRAVITY_CRITICAL, "port",
+             "the data port takes no frame: HTTP/3 answers wait; its driver or device hangs");
 }
 
 static void faults(list_t *l) {
@@ -227,13 +273,28 @@ static uint64_t over_classes(const list_t *l, tdm_metric_t m, uint32_t b) {
     return n;
 }
 
-static void pages(list_t *l) {
+/* waits: who runs has pages promised that are not used yet, so that requests
+   wait for pages long before all are in use. */
+static void waits(list_t *l) {
     uint64_t waiting = over_classes(l, TDM_METRIC_queue_requests, TDM_LABEL_QUEUE_waiting);
     uint64_t ppm = now(l, TDM_METRIC_kv_usage_ratio, 0);
-    if (ppm > KV_PPM && waiting)
+    double part;
+    uint32_t by = limit(l, &part);
+    if (!waiting) return;
+    if (ppm > KV_PPM)
         find(l, TDM_GRAVITY_WARNING, "kv",
              "KV pages are used up (%.0f %%) and %" PRIu64 " requests wait for some",
              (double)ppm / 1e4, waiting);
+    else if (part > LIMITED_SHARE && by == tdm_label_reason(TDM_CAP_kv_pages))
+        find(l, TDM_GRAVITY_WARNING, "kv",
+             "KV pages are promised to what runs (%.0f %% in use) and %" PRIu64
+             " requests wait for some",
+             (double)ppm / 1e4, waiting);
+    else if (part > LIMITED_SHARE && by == tdm_label_reason(TDM_CAP_slots))
+        find(l, TDM_GRAVITY_WARNING, "slots",
+             "all sequence slots are in use (sched.sequences) and %" PRIu64
+             " requests wait for one",
+             waiting);
 }
 
 /* turned_away: connections, whose clients hear no reason. */
@@ -253,13 +314,14 @@ static void turned_away(list_t *l) {
 }
 
 /* Whose fault a refusal is: a want of something here, what the client
-   asked, or what an operator did, who drains.  A client that left, and an
+   asked or how often, or what an operator did, who drains.  A client that left, and an
    answer that broke, are nobody's. */
 typedef enum fault { FAULT_NONE, FAULT_OURS, FAULT_CLIENT, FAULT_DRAIN } fault_t;
 
 static fault_t fault_of(uint32_t idx) {
     int http = tdm_reason_http((tdm_reason_t)(TDM_LABEL_FIRST_REFUSE + idx));
     if (TDM_LABEL_FIRST_REFUSE + idx == TDM_REFUSE_draining) return FAULT_DRAIN;
+    if (TDM_LABEL_FIRST_REFUSE + idx == TDM_REFUSE_tenant_rate) return FAULT_CLIENT;
     if (http == 429 || http == 503) return FAULT_OURS;
     return http >= 400 && http < 499 ? FAULT_CLIENT : FAULT_NONE;
 }
@@ -303,24 +365,65 @@ static void refusals(list_t *l) {
     refused(l, FAULT_CLIENT, all, rejected - TDM_MIN(rejected, ours + drained));
 }
 
+/* broken finds streams that missed one promise, and where their time went. */
+static void broken(list_t *l, uint32_t cls, uint32_t objective, uint64_t missed, uint64_t all) {
+    const char *name = tdm_label_value(TDM_SET_SLO_CLASS, cls);
+    double promised_ms = ms(now(l, TDM_METRIC_slo_target_seconds,
+                                tdm_series2(TDM_METRIC_slo_target_seconds, cls, objective)));
+    double part;
+    uint32_t by = limit(l, &part);
+    if (objective == TDM_LABEL_OBJECTIVE_ttft)
+        find(l, TDM_GRAVITY_CRITICAL, "slo",
+             "%" PRIu64 " of %" PRIu64 " streams of class %s missed the promised ttft of %.0f ms: "
+             "%.0f ms of queue and %.0f ms of prefill on average, most held by %s",
+             missed, all, name, promised_ms, mean_ms(l, TDM_METRIC_queue_seconds),
+             mean_ms(l, TDM_METRIC_prefill_seconds), tdm_label_value(TDM_SET_CAP, by));
+    else
+        find(l, TDM_GRAVITY_CRITICAL, "slo",
+             "%" PRIu64 " of %" PRIu64 " streams of class %s missed the promised tpot of %.0f ms: "
+             "an iteration takes %.1f ms on average",
+             missed, all, name, promised_ms, mean_ms(l, TDM_METRIC_iteration_seconds));
+}
+
+/* gaps: a stream's mean may keep what one gap in fifty breaks. */
+static void gaps(list_t *l, uint32_t cls) {
+    tdm_metric_t m = TDM_METRIC_slo_gaps_total;
+    uint64_t met = grown(l, m, tdm_series2(m, cls, TDM_LABEL_RESULT_met));
+    uint64_t missed = grown(l, m, tdm_series2(m, cls, TDM_LABEL_RESULT_missed));
+    if (missed < REQUEST_MIN || share(missed, met + missed) <= MISSED_SHARE) return;
+    tdm_histogram_t h;
+    tdm_histogram_between(&h, l->before, l->after, TDM_METRIC_iteration_seconds);
+    find(l, TDM_GRAVITY_CRITICAL, "slo",
+         "%" PRIu64 " of %" PRIu64
+         " gaps between tokens of class %s were over the promised %.0f ms: "
+         "one iteration in a hundred takes %.1f ms or more",
+         missed, met + missed, tdm_label_value(TDM_SET_SLO_CLASS, cls),
+         ms(now(l, TDM_METRIC_slo_target_seconds,
+                tdm_series2(TDM_METRIC_slo_target_seconds, cls, TDM_LABEL_OBJECTIVE_tpot))),
+         ms(tdm_histogram_quantile(&h, 990)));
+}
+
 static void promises(list_t *l) {
     tdm_metric_t m = TDM_METRIC_slo_requests_total;
-    for (uint32_t c = 0; c < TDM_LABEL_CNT_SLO_CLASS; c++)
+    for (uint32_t c = 0; c < TDM_LABEL_CNT_SLO_CLASS; c++) {
+        uint32_t said = 0;
         for (uint32_t o = 0; o < TDM_LABEL_OBJECTIVE_all; o++) {
             uint64_t met = grown(l, m, tdm_series3(m, c, o, TDM_LABEL_RESULT_met));
             uint64_t missed = grown(l, m, tdm_series3(m, c, o, TDM_LABEL_RESULT_missed));
             if (met + missed < REQUEST_MIN || share(missed, met + missed) <= MISSED_SHARE) continue;
-            find(l, TDM_GRAVITY_CRITICAL, "slo",
-                 "%" PRIu64 " of %" PRIu64 " streams of class %s missed the promised %s", missed,
-                 met + missed, tdm_label_value(TDM_SET_SLO_CLASS, c),
-                 tdm_label_value(TDM_SET_OBJECTIVE, o));
+            broken(l, c, o, missed, met + missed);
+            said |= 1u << o;
         }
+        if (!(said & 1u << TDM_LABEL_OBJECTIVE_tpot)) gaps(l, c);
+    }
 }
 
 uint32_t tdm_diagnose(const tdm_snapshot_t *before, const tdm_snapshot_t *after,
                       tdm_finding_t *out) {
     list_t l = {.before = before, .after = after, .out = out};
     state(&l);
+    stalled(&l);
+    port(&l);
     faults(&l);
     tiles(&l);
     rings(&l);
@@ -330,7 +433,7 @@ uint32_t tdm_diagnose(const tdm_snapshot_t *before, const tdm_snapshot_t *after,
     board(&l);
     power(&l);
     predictions(&l);
-    pages(&l);
+    waits(&l);
     refusals(&l);
     promises(&l);
     unconfirmed(&l);

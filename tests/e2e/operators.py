@@ -4,7 +4,6 @@
 
 Each function below is one fact and one CTest entry, in the network namespace that the caller made."""
 import calendar
-import contextlib
 import hashlib
 import io
 import json
@@ -19,7 +18,7 @@ import threading
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from appliance import PATIENCE, PORT, Appliance, Crowd, run_fact, stream_ids  # noqa: E402
+from appliance import PATIENCE, PORT, Appliance, run_fact, stream_ids  # noqa: E402
 
 BIN = ""
 NO_PORT = {"port.kind": "none"}
@@ -316,54 +315,6 @@ def a_page_of_another_in_a_browser_here_is_a_stranger():
             c.endheaders()
             assert c.getresponse().status == 200
             c.close()
-
-
-@contextlib.contextmanager
-def beside_a_busy_thread(a, name):
-    """A thread of the appliance has the rest of a core that somebody else computes on."""
-    tasks = f"/proc/{a.process.pid}/task"
-    tid = next(int(t) for t in os.listdir(tasks) if open(f"{tasks}/{t}/comm", encoding="ascii").read().strip() == name)
-    cpu = min(os.sched_getaffinity(0))
-    with subprocess.Popen([sys.executable, "-c", f"import os; os.sched_setaffinity(0, {{{cpu}}})\nwhile True: pass"]) as p:
-        try:
-            os.sched_setaffinity(tid, {cpu})
-            os.setpriority(os.PRIO_PROCESS, tid, 19)
-            yield
-        finally:
-            p.kill()
-
-
-def planted_causes_are_named():
-    """One slow tile, a ring too small, a fallback storm: show status says so, and how soon."""
-    def said(a, words, seconds=PATIENCE):
-        begin = time.monotonic()
-        while True:
-            text = a.ctl("show", "status", check=False).stdout
-            for line in text.splitlines():
-                if all(w in line for w in words) and "notice" not in line:
-                    return time.monotonic() - begin, line
-            assert time.monotonic() < begin + seconds, text[:2000]
-            time.sleep(0.2)
-
-    def storm(a, n, words):
-        return Crowd(a, n, lambda a, i, k: a.stream(f"{i} {k} " + "storm " * words, 8 + i % 16))
-
-    with Appliance(BIN, {**NO_PORT, "sched.route": "serial"}) as a, storm(a, 8, 60):
-        told = said(a, ["warning", "hybrid iterations were not fused", "operator"])
-        print("fallback storm: %.2f s: %s" % told)
-    with Appliance(BIN, {**NO_PORT, "sched.ring": 16}) as a, beside_a_busy_thread(a, "sched"):
-        # its reader comes late to a ring that holds few
-        with storm(a, 100, 1):
-            told = said(a, ["warning", "ring request was full"])
-        print("ring too small: %.2f s: %s" % told)
-    with Appliance(BIN, {**NO_PORT, "door.body_bytes": 16 << 20, "api.json_mib": 1024}) as a:
-        # an api tile that reads a prompt of 8 MiB in one turn
-        body = {"model": a.model(), "prompt": "word " * (8 << 18)}
-        thread = threading.Thread(target=lambda: a.post("/v1/completions", body))
-        thread.start()
-        told = said(a, ["warning", "tile api is slow: one turn took"])
-        print("slow tile: %.2f s: %s" % told)
-        thread.join()
 
 
 def concurrent_changes_have_one_winner():

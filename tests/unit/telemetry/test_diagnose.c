@@ -157,6 +157,88 @@ static void pages_that_ran_out_are_named_where_somebody_waits(void **state) {
     only("kv", TDM_GRAVITY_WARNING, "KV pages are used up (99 %) and 4 requests wait");
 }
 
+/* Who runs is promised pages that he does not use yet: most of them are free
+   where requests already wait for some. */
+static void what_holds_those_who_wait_is_named(void **state) {
+    (void)state;
+    tdm_metric_t limited = TDM_METRIC_sched_chunk_limited_total;
+    tdm_gauge_set(&block, TDM_METRIC_queue_requests,
+                  tdm_series2(TDM_METRIC_queue_requests, 1, TDM_LABEL_QUEUE_waiting), 28);
+    tdm_count(&block, limited, tdm_label_reason(TDM_CAP_time_limit), 600);
+    assert_int_equal(diagnose(), 0); /* time is short: what is late tells so */
+    tdm_count(&block, limited, tdm_label_reason(TDM_CAP_kv_pages), 700);
+    only("kv", TDM_GRAVITY_WARNING,
+         "KV pages are promised to what runs (40 % in use) and 28 requests wait for some");
+    again();
+    tdm_count(&block, limited, tdm_label_reason(TDM_CAP_slots), 700);
+    only("slots", TDM_GRAVITY_WARNING,
+         "all sequence slots are in use (sched.sequences) and 28 requests wait for one");
+    again();
+    tdm_gauge_set(&block, TDM_METRIC_queue_requests,
+                  tdm_series2(TDM_METRIC_queue_requests, 1, TDM_LABEL_QUEUE_waiting), 0);
+    tdm_count(&block, limited, tdm_label_reason(TDM_CAP_kv_pages), 700);
+    assert_int_equal(diagnose(), 0); /* nobody waits any more */
+}
+
+static void a_standstill_is_named_before_its_watchdog_ends_it(void **state) {
+    (void)state;
+    tdm_gauge_set(&block, TDM_METRIC_stalled_seconds, 0, 1 * S);
+    assert_int_equal(diagnose(), 0); /* a long iteration */
+    tdm_gauge_set(&block, TDM_METRIC_stalled_seconds, 0, 12 * S);
+    only("stalled", TDM_GRAVITY_CRITICAL, "nothing has moved for 12 s, and requests are pending");
+}
+
+static void a_data_port_that_carries_nothing_is_named(void **state) {
+    (void)state;
+    assert_int_equal(diagnose(), 0); /* there is none */
+    tdm_gauge_set(&block, TDM_METRIC_net_pool_buffers, TDM_LABEL_POOL_total, 2048);
+    only("port", TDM_GRAVITY_CRITICAL, "the data port has no carrier");
+    tdm_gauge_set(&block, TDM_METRIC_net_link_up, 0, 1);
+    assert_int_equal(diagnose(), 0);
+    tdm_gauge_set(&block, TDM_METRIC_net_tx_stuck, 0, 1);
+    only("port", TDM_GRAVITY_CRITICAL, "the data port takes no frame");
+}
+
+/* Late tokens are told with where the time went. */
+static void a_broken_promise_is_told_with_its_cause(void **state) {
+    (void)state;
+    tdm_metric_t m = TDM_METRIC_slo_requests_total, target = TDM_METRIC_slo_target_seconds,
+                 g = TDM_METRIC_slo_gaps_total;
+    tdm_gauge_set(&block, target, tdm_series2(target, 1, TDM_LABEL_TARGET_ttft), 300 * MS);
+    tdm_gauge_set(&block, target, tdm_series2(target, 1, TDM_LABEL_TARGET_tpot), 20 * MS);
+    for (int i = 0; i < 100; i++) {
+        tdm_observe(&block, TDM_METRIC_queue_seconds, 0, 1240 * MS);
+        tdm_observe(&block, TDM_METRIC_prefill_seconds, 0, 180 * MS);
+        tdm_observe(&block, TDM_METRIC_iteration_seconds, 0, (i < 90 ? 10 : 45) * MS);
+    }
+    tdm_count(&block, TDM_METRIC_sched_chunk_limited_total, tdm_label_reason(TDM_CAP_time_limit),
+              90);
+    tdm_count(&block, m, tdm_series3(m, 1, TDM_LABEL_OBJECTIVE_ttft, TDM_LABEL_RESULT_missed), 20);
+    only("slo", TDM_GRAVITY_CRITICAL,
+         "20 of 20 streams of class standard missed the promised ttft of 300 ms: 1240 ms of queue "
+         "and 180 ms of prefill on average, most held by time_limit");
+    again();
+    /* each stream's mean keeps the promise; a gap in twenty does not */
+    tdm_count(&block, m, tdm_series3(m, 1, TDM_LABEL_OBJECTIVE_tpot, TDM_LABEL_RESULT_met), 20);
+    tdm_count(&block, g, tdm_series2(g, 1, TDM_LABEL_RESULT_met), 1900);
+    tdm_count(&block, g, tdm_series2(g, 1, TDM_LABEL_RESULT_missed), 4);
+    assert_int_equal(diagnose(), 0);
+    tdm_count(&block, g, tdm_series2(g, 1, TDM_LABEL_RESULT_missed), 96);
+    for (int i = 0; i < 100; i++)
+        tdm_observe(&block, TDM_METRIC_iteration_seconds, 0, (i < 90 ? 10 : 45) * MS);
+    only("slo", TDM_GRAVITY_CRITICAL,
+         "100 of 2000 gaps between tokens of class standard were over the promised 20 ms: one "
+         "iteration in a hundred takes");
+    again();
+    /* where the mean is over it, that says it all */
+    tdm_count(&block, m, tdm_series3(m, 1, TDM_LABEL_OBJECTIVE_tpot, TDM_LABEL_RESULT_missed), 20);
+    tdm_count(&block, g, tdm_series2(g, 1, TDM_LABEL_RESULT_missed), 900);
+    tdm_observe(&block, TDM_METRIC_iteration_seconds, 0, 45 * MS);
+    only("slo", TDM_GRAVITY_CRITICAL,
+         "20 of 20 streams of class standard missed the promised tpot of 20 ms: an iteration takes "
+         "45.0 ms on average");
+}
+
 static void lost_packets_are_named_and_nonsense_from_outside_is_not(void **state) {
     (void)state;
     tdm_count(&block, TDM_METRIC_net_drops_total, tdm_label_reason(TDM_DROP_udp_port), 500);
@@ -194,6 +276,12 @@ static void what_clients_ask_wrongly_is_theirs(void **state) {
     tdm_count(&block, TDM_METRIC_refusals_total, tdm_label_reason(TDM_REFUSE_client_gone), 900);
     only("refusal", TDM_GRAVITY_NOTICE,
          "50 of 150 requests were refused for what they asked, most for bad_value");
+    /* nor does one that asks more often than its key may */
+    tdm_count(&block, TDM_METRIC_requests_total,
+              tdm_series3(TDM_METRIC_requests_total, 0, 0, TDM_LABEL_OUTCOME_rejected), 400);
+    tdm_count(&block, TDM_METRIC_refusals_total, tdm_label_reason(TDM_REFUSE_tenant_rate), 400);
+    only("refusal", TDM_GRAVITY_NOTICE,
+         "450 of 550 requests were refused for what they asked, most for tenant_rate");
 }
 
 /* Who drains an appliance under load is not woken for it; who else is refused
@@ -267,6 +355,10 @@ int main(void) {
         CASE(a_small_ring_is_named),
         CASE(a_fallback_storm_is_named_with_its_reason),
         CASE(pages_that_ran_out_are_named_where_somebody_waits),
+        CASE(what_holds_those_who_wait_is_named),
+        CASE(a_standstill_is_named_before_its_watchdog_ends_it),
+        CASE(a_data_port_that_carries_nothing_is_named),
+        CASE(a_broken_promise_is_told_with_its_cause),
         CASE(lost_packets_are_named_and_nonsense_from_outside_is_not),
         CASE(refusals_and_broken_promises_come_first),
         CASE(what_clients_ask_wrongly_is_theirs),
