@@ -88,8 +88,20 @@ def check_incidents(page, rules_text, names):
     return out + (["incidents.md: an alert twice"] if len(rows) != len({r[0] for r in rows}) else [])
 
 
+def check_refusals(root):
+    """What counts as refused for want of something here: every 429 and 503, but a tenant over its own rate
+    and a drain that somebody wants; each on its alert's page."""
+    ours = set(re.findall(r"(?m)^TDM_REFUSE\((\w+), (?:429|503),", read(root, "appliance/abi/reasons.def"))) - \
+        {"tenant_rate", "draining"}
+    counted = re.search(r'record: tandem:refused:increase5m\n.*\n.*reason=~"([^"]*)"',
+                        read(root, "deploy/monitoring/prometheus/recording.rules.yml"))
+    out = [f"tandem:refused:increase5m: {r}" for r in sorted(ours ^ set(counted[1].split("|")))]
+    page = read(root, "deploy/monitoring/runbooks/TandemRefusing.md")
+    return out + [f"TandemRefusing.md: {r} is not there" for r in sorted(ours) if not re.search(rf"\b{r}\b", page)]
+
+
 def check(root):
-    out = []
+    out = check_refusals(root)
     base = os.path.join(root, "deploy/monitoring")
     known, label_values = families(root), values(root)
     recorded = rules(root, "recording.rules.yml")
