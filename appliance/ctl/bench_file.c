@@ -178,15 +178,16 @@ static json_t *simulated(const json_t *plan, const json_t *curve, const json_t *
     const char *why = missed(plan, p), *policy = text(curve, "policy"), *key;
     double both = bench_number(p, "hybrid", NULL, NULL),
            fused = both * bench_number(p, "fused_share", NULL, NULL);
-    json_t *fallbacks = json_object(), *lost = json_object(), *v;
+    json_t *fallbacks = json_object(), *lost = json_object(), *saved = json_object(), *v;
     json_object_foreach(json_object_get(p, "fallbacks"), key, v) {
         (void)json_object_set_new(fallbacks, key,
                                   json_real(bench_number(v, "iterations", NULL, NULL)));
         (void)json_object_set_new(lost, key, json_real(bench_number(v, "lost_share", NULL, NULL)));
+        (void)json_object_set(saved, key, json_object_get(v, "saved_share"));
     }
     return json_pack(
         "{s:s, s:s, s:f, s:b, s:s, s:{s:s, s:b}, s:{s:f, s:O, s:O, s:O, s:f, s:f}, s:f, s:f, s:f, "
-        "s:{s:f, s:f}, s:{s:f}, s:o, s:o, s:n}",
+        "s:{s:f, s:f}, s:{s:f}, s:o, s:o, s:o, s:n}",
         "path", text(curve, "route"), "policy", policy[0] ? policy : "quantile", "rate",
         bench_number(p, "rate", NULL, NULL), "kept", why[0] == 0, "missed", why, "simulated",
         "profile", text(plan, "profile"), "is_model",
@@ -199,7 +200,7 @@ static json_t *simulated(const json_t *plan, const json_t *curve, const json_t *
         bench_number(p, "serial_share", NULL, NULL), "attention_speedup",
         bench_number(p, "attention_speedup", NULL, NULL), "hybrid", "fused", fused, "fallback",
         both - fused, "iterations", "all", bench_number(p, "iterations", NULL, NULL), "fallbacks",
-        fallbacks, "lost", lost, "power");
+        fallbacks, "lost", lost, "saved", saved, "power");
 }
 
 void tdm_bench_simulate(json_t *all, const json_t *plan) {

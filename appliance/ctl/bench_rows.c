@@ -35,8 +35,8 @@ static double sum_of(const json_t *counts) {
 }
 
 /* lost_of gives the share of capacity that a reason cost a window; < 0: nobody
-   told.  Of a measured window the plan tells how much slower such an iteration
-   is than the mean one, and the window how many there were. */
+   told.  Of a measured window the plan tells what such an iteration loses, in
+   mean ones, and the window how many there were. */
 static double lost_of(const json_t *planned, const json_t *cell, const char *why, double share) {
     const json_t *own = bench_get(cell, "lost", why, NULL);
     if (json_is_number(own)) return json_number_value(own);
@@ -49,6 +49,15 @@ static double lost_of(const json_t *planned, const json_t *cell, const char *why
     return share * bench_number(told, "lost_share", NULL, NULL) / (of / all);
 }
 
+/* saved_of gives the share of such an iteration that fusing would have saved, by
+   the plan; < 0: nobody told. */
+static double saved_of(const json_t *planned, const json_t *cell, const char *why) {
+    const json_t *own = bench_get(cell, "saved", why, NULL);
+    const json_t *told = bench_get(bench_planned(planned, cell), "fallbacks", why, "saved_share");
+    if (!json_is_number(own)) own = told;
+    return json_is_number(own) ? json_number_value(own) : -1.0;
+}
+
 /* put_fallbacks says why hybrids did not fuse, and what that cost. */
 static void put_fallbacks(FILE *f, const json_t *planned, const json_t *cell) {
     double all = sum_of(json_object_get(cell, "iterations"));
@@ -59,7 +68,8 @@ static void put_fallbacks(FILE *f, const json_t *planned, const json_t *cell) {
         double cnt = json_number_value(v), share = all > 0.0 ? cnt / all : 0.0;
         if (cnt <= 0.0) continue;
         fprintf(f, "%s", comma);
-        tdm_chart_lost(f, key, cnt, share, lost_of(planned, cell, key, share));
+        tdm_chart_lost(f, key, cnt, share, lost_of(planned, cell, key, share),
+                       saved_of(planned, cell, key));
         comma = ", ";
     }
     fprintf(f, "%s</td>", *comma ? "" : json_object_get(cell, "fallbacks") ? "none" : "-");
@@ -130,19 +140,21 @@ static void put_table(FILE *f, const json_t *all, int is_sim) {
     if (is_sim)
         fprintf(f, "<p>Nobody measured these: the scheduler's own code in simulated time, on the "
                    "profile above. What a simulator has no word on is -.</p>\n");
-    fprintf(f,
-            "<div class=\"wide\"><table%s><thead><tr><th>way to serve</th><th>requests/s</th>"
-            "<th>decodes at<br>its start</th><th>promise</th><th>gaps over the target /<br>over "
-            "twice that, %%</th><th>gap, ms<br>p50 / p99 / p99.9</th><th>a request's mean gap,<br>"
-            "ms, p50 / p99 / p99.9</th><th>gaps over<br>200 / 500 "
-            "ms, %%</th><th>first token, ms<br>p50 / p90 / p99 / p99.9</th><th>request, s<br>p50 / "
-            "p99 / p99.9</th><th>waiting, first /<br>last quarter</th><th>goodput,<br>requests/s"
-            "</th><th>hybrids<br>fused, %%</th><th class=\"left\">fallbacks: iterations (share x "
-            "slow-down = capacity lost)</th><th>10&#8310; virtual CTAs,<br>prefill / decode,<br>"
-            "not executed</th><th>attention,<br>%% of time</th><th>board, W<br>mean / most</th>"
-            "<th>J a<br>token</th><th>SM<br>MHz</th><th>held by<br>power, %%</th></tr></thead>"
-            "<tbody>\n",
-            is_sim ? " class=\"told\"" : "");
+    fprintf(
+        f,
+        "<div class=\"wide\"><table%s><thead><tr><th>way to serve</th><th>requests/s</th>"
+        "<th>decodes at<br>its start</th><th>promise</th><th>gaps over the target /<br>over "
+        "twice that, %%</th><th>gap, ms<br>p50 / p99 / p99.9</th><th>a request's mean gap,<br>"
+        "ms, p50 / p99 / p99.9</th><th>gaps over<br>200 / 500 "
+        "ms, %%</th><th>first token, ms<br>p50 / p90 / p99 / p99.9</th><th>request, s<br>p50 / "
+        "p99 / p99.9</th><th>waiting, first /<br>last quarter</th><th>goodput,<br>requests/s"
+        "</th><th>hybrids<br>fused, %%</th><th class=\"left\">fallbacks: iterations (share of "
+        "time x what fusing saves of it = capacity lost, by the plan)</th><th>10&#8310; virtual "
+        "CTAs,<br>prefill / decode,<br>"
+        "not executed</th><th>attention,<br>%% of time</th><th>board, W<br>mean / most</th>"
+        "<th>J a<br>token</th><th>SM<br>MHz</th><th>held by<br>power, %%</th></tr></thead>"
+        "<tbody>\n",
+        is_sim ? " class=\"told\"" : "");
     for (size_t i = 0; i < json_array_size(cells); i++)
         if (bench_is_simulated(json_array_get(cells, i)) == is_sim)
             put_row(f, json_object_get(all, "planned"), json_array_get(cells, i));

@@ -164,13 +164,17 @@ void tdm_chart_key(FILE *f, tdm_chart_ink_t ink, int is_seen, const char *name) 
     fprintf(f, "</span>\n");
 }
 
-void tdm_chart_lost(FILE *f, const char *name, double cnt, double share, double lost) {
+void tdm_chart_lost(FILE *f, const char *name, double cnt, double share, double lost,
+                    double saved) {
     tdm_chart_text(f, name);
     fprintf(f, " %.0f", cnt);
     if (!(share > 0.0)) return;
-    fprintf(f, " (%.2f %% of iterations x ", 100.0 * share);
+    fprintf(f, " (%.2f %% of iterations; ", 100.0 * share);
     if (lost < 0.0)
-        fprintf(f, "a slow-down that nobody told)");
+        fprintf(f, "what they cost nobody told)");
+    else if (lost > 0.0 && saved > 0.0)
+        fprintf(f, "%.1f %% of time x %.1f %% of it that fusing saves = %.3f %% of capacity)",
+                100.0 * lost / saved, 100.0 * saved, 100.0 * lost);
     else
-        fprintf(f, "%.1f %% slower = %.3f %% of capacity)", 100.0 * lost / share, 100.0 * lost);
+        fprintf(f, "%.3f %% of capacity)", 100.0 * lost);
 }

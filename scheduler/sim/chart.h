@@ -70,9 +70,11 @@ void tdm_chart_key(FILE *f, tdm_chart_ink_t ink, int is_seen, const char *name);
 /* tdm_chart_text writes what came from outside, with markup escaped. */
 void tdm_chart_text(FILE *f, const char *s);
 
-/* tdm_chart_lost says what a fallback costs: "NAME 12 (3.0 % of iterations x 8.0 %
-   slower = 0.24 % of capacity)".  share: of iterations; lost: of their time, < 0: not told. */
-void tdm_chart_lost(FILE *f, const char *name, double cnt, double share, double lost);
+/* tdm_chart_lost says what a fallback costs: "NAME 12 (3.00 % of iterations; 9.0 %
+   of time x 8.0 % of it that fusing saves = 0.720 % of capacity)".  share: of
+   iterations; lost: of all time, < 0: nobody told; saved: of the time of these
+   iterations, which differ from the mean one, < 0: nobody told. */
+void tdm_chart_lost(FILE *f, const char *name, double cnt, double share, double lost, double saved);
 
 TDM_END_DECLS
 

@@ -101,6 +101,7 @@ static void add_up(tdm_look_t *l) {
     sum->fused_cnt += r->fused_cnt;
     for (uint32_t i = 0; i < TDM_REASON_CNT; i++) {
         l->out->fallback[i] += r->fallback[i];
+        sum->ran_ns[i] += r->ran_ns[i];
         sum->lost_ns[i] += r->lost_ns[i];
     }
 }
@@ -193,8 +194,10 @@ static void conclude(tdm_look_t *l) {
     p->busy_ns = r->busy_ns;
     p->attention_ns = r->attention_ns;
     p->fused_share = over((double)r->fused_cnt, (double)r->both_cnt);
-    for (uint32_t i = 0; i < TDM_REASON_CNT; i++)
+    for (uint32_t i = 0; i < TDM_REASON_CNT; i++) {
         p->lost_share[i] = over(r->lost_ns[i], r->busy_ns);
+        p->saved_share[i] = over(r->lost_ns[i], r->ran_ns[i]);
+    }
     p->attention_share = over(r->attention_ns, r->busy_ns);
     p->serial_share =
         over(r->serial_attention_ns, r->busy_ns - r->attention_ns + r->serial_attention_ns);

@@ -106,7 +106,8 @@ typedef struct tdm_planner_point {
     double serial_share;          /* and of what they would take in series: a */
     double attention_speedup;     /* of attention as it ran over series: s */
     uint64_t fallback[TDM_REASON_CNT];
-    double lost_share[TDM_REASON_CNT]; /* of busy time, that fusing would have saved there */
+    double lost_share[TDM_REASON_CNT];  /* of busy time, that fusing would have saved there */
+    double saved_share[TDM_REASON_CNT]; /* the same of the time of these iterations alone */
 } tdm_planner_point_t;
 
 typedef struct tdm_planner_curve {

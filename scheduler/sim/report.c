@@ -148,7 +148,7 @@ static void put_fallbacks(FILE *f, const tdm_planner_point_t *p, const char *non
         fprintf(f, "%s", comma);
         tdm_chart_lost(f, tdm_reason_name((tdm_reason_t)r), (double)p->fallback[r],
                        (double)p->fallback[r] / (double)TDM_MAX(p->iterations, UINT64_C(1)),
-                       p->lost_share[r]);
+                       p->lost_share[r], p->saved_share[r]);
         comma = ", ";
     }
     if (!*comma) fprintf(f, "%s", none);
@@ -260,9 +260,9 @@ static void put_point(FILE *f, const tdm_planner_point_t *p) {
     const char *comma = "";
     for (uint32_t r = 1; r < TDM_REASON_CNT; r++) {
         if (p->fallback[r] == 0) continue;
-        fprintf(f, "%s\"%s\": {\"iterations\": %llu, \"lost_share\": %.5f}", comma,
-                tdm_reason_name((tdm_reason_t)r), (unsigned long long)p->fallback[r],
-                p->lost_share[r]);
+        fprintf(f, "%s\"%s\": {\"iterations\": %llu, \"lost_share\": %.5f, \"saved_share\": %.5f}",
+                comma, tdm_reason_name((tdm_reason_t)r), (unsigned long long)p->fallback[r],
+                p->lost_share[r], p->saved_share[r]);
         comma = ", ";
     }
     fprintf(f, "}}");
@@ -429,7 +429,7 @@ static void put_appliances(FILE *f, const tdm_planner_ask_t *ask, const tdm_plan
            "<br>p50 / p99 / p99.9</th><th>first token, ms<br>p50 / p90 / p99 / p99.9</th>"
            "<th>hybrids<br>fused, %%</th><th>attention,<br>%% of time</th><th>its speed<br>over "
            "serial</th><th>bound of<br>the gain</th><th class=\"left\">fallbacks: iterations "
-           "(share x slow-down = capacity lost)</th></tr></thead><tbody>\n");
+           "(share of time x what fusing saves of it = capacity lost)</th></tr></thead><tbody>\n");
     for (uint32_t i = 0; i < cnt; i++) put_rows(f, ask, &c[i]);
     fprintf(f, "</tbody></table></div>\n");
 }

@@ -100,8 +100,10 @@ static double cost_of(sim_t *s, const tdm_plan_t *plan) {
     double quiet = tdm_cost_quiet_ns(c, variant, &load);
     double attention = tdm_cost_attention_ns(c, variant, &load);
     s->out->busy_ns += quiet;
-    if (plan->reason != TDM_REASON_NONE)
+    if (plan->reason != TDM_REASON_NONE) {
+        s->out->ran_ns[plan->reason] += quiet;
         s->out->lost_ns[plan->reason] += TDM_MAX(quiet - tdm_cost_quiet_ns(c, 0, &load), 0.0);
+    }
     s->out->attention_ns += attention;
     s->out->serial_attention_ns +=
         plan->route < TDM_ROUTE_FUSED ? attention : tdm_cost_attention_ns(c, SERIAL, &load);

@@ -75,7 +75,8 @@ typedef struct tdm_sim_result {
     uint64_t finished, refused, bound_cnt, iteration_cnt;
     uint64_t both_cnt, fused_cnt; /* iterations with both kinds, and those of them that fused */
     uint64_t fallback[TDM_REASON_CNT];
-    double lost_ns[TDM_REASON_CNT]; /* of busy_ns: what fused would have saved, by why it did not */
+    double ran_ns[TDM_REASON_CNT];  /* of busy_ns: iterations that did not fuse, by why */
+    double lost_ns[TDM_REASON_CNT]; /* of ran_ns: what fused would have saved */
     double quantile, alpha;         /* at the end */
     uint64_t bin[TDM_SIM_BIN_CNT + 1u];
 } tdm_sim_result_t;

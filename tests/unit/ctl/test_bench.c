@@ -264,9 +264,8 @@ static void a_fallback_says_what_it_costs(void **state) {
     (void)json_object_set_new(c, "fallbacks",
                               json_pack("{s:i, s:i}", "not_profitable", 30, "operator", 0));
     char *page = page_of(all);
-    assert_non_null(strstr(page,
-                           "not_profitable 30 (3.00 % of iterations x a slow-down that nobody "
-                           "told)"));
+    assert_non_null(strstr(page, "not_profitable 30 (3.00 % of iterations; what they cost nobody "
+                                 "told)"));
     assert_null(strstr(page, "operator"));
     free(page);
     (void)json_object_set_new(point, "iterations", json_integer(2000));
@@ -274,8 +273,15 @@ static void a_fallback_says_what_it_costs(void **state) {
         point, "fallbacks",
         json_pack("{s:{s:i, s:f}}", "not_profitable", "iterations", 100, "lost_share", 0.004));
     page = page_of(all);
-    assert_non_null(strstr(page, "not_profitable 30 (3.00 % of iterations x 8.0 % slower = 0.240 % "
-                                 "of capacity)"));
+    assert_non_null(strstr(page, "not_profitable 30 (3.00 % of iterations; 0.240 % of capacity)"));
+    free(page);
+    (void)json_object_set_new(
+        json_object_get(json_object_get(point, "fallbacks"), "not_profitable"), "saved_share",
+        json_real(0.025));
+    page = page_of(all);
+    assert_non_null(strstr(page,
+                           "not_profitable 30 (3.00 % of iterations; 9.6 % of time x 2.5 % of "
+                           "it that fusing saves = 0.240 % of capacity)"));
     free(page);
     json_decref(all);
 }
