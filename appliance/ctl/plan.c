@@ -2,6 +2,7 @@
 #include "appliance/ctl/plan.h"
 
 #include "appliance/base/clock.h"
+#include "appliance/ctl/measured.h"
 #include "appliance/ctl/options.h"
 #include "appliance/profile/file.h"
 #include "scheduler/sim/report.h"
@@ -19,6 +20,7 @@ typedef struct words {
     const char *profile;
     const char *trace;
     const char *html;
+    const char *measured; /* NULL: what lies beside the profile */
     int is_json, is_spread;
     double requests, ttft_ms, ttft_share, gap_ms, epsilon, appliances, kv_pages, noise, seed;
     double scale, cv, sequences, context, prefill_tokens, grid, starve_ms;
@@ -145,7 +147,10 @@ static tdm_status_t words_read(int argc, char **argv, words_t *w, tdm_error_t *e
     const struct {
         const char *name;
         const char **at;
-    } text[] = {{"--profile", &w->profile}, {"--trace", &w->trace}, {"--html", &w->html}};
+    } text[] = {{"--profile", &w->profile},
+                {"--trace", &w->trace},
+                {"--html", &w->html},
+                {"--measured", &w->measured}};
     const tdm_ctl_number_t number[] = {
         {"--requests", &w->requests, 2, TDM_WORKLOAD_ROW_MAX, 1},
         {"--ttft-ms", &w->ttft_ms, 1, 1e7, 0},
@@ -191,10 +196,25 @@ static tdm_status_t words_read(int argc, char **argv, words_t *w, tdm_error_t *e
     return words_fit(w, err);
 }
 
+/* load_trust takes from the profile how it errs, and from a file how plans of
+   windows did on its device: the one that was named, or what lies beside it. */
+static tdm_status_t load_trust(const words_t *w, const tdm_profile_set_t *set, tdm_trust_t *trust,
+                               tdm_error_t *err) {
+    char beside[1024];
+    *trust = (tdm_trust_t){.shape_cnt = set->check.shape_cnt,
+                           .p50 = (double)set->check.p50_error,
+                           .p95 = (double)set->check.p95_error,
+                           .worst = (double)set->check.worst_error};
+    memcpy(trust->device, set->device, sizeof trust->device);
+    tdm_measured_beside(w->profile, beside, sizeof beside);
+    tdm_status_t st = tdm_measured_read(w->measured ? w->measured : beside, set->model, trust, err);
+    return st == TDM_ERR_NOT_FOUND && !w->measured ? TDM_OK : st;
+}
+
 /* load_profile builds the table of a file, or of the example, and takes the
    noise from it where none was named. */
 static tdm_status_t load_profile(words_t *w, tdm_profile_table_t *table, uint32_t *is_model,
-                                 tdm_error_t *err) {
+                                 tdm_trust_t *trust, tdm_error_t *err) {
     tdm_cost_t example;
     tdm_profile_t rows;
     tdm_profile_set_t set = {0};
@@ -207,6 +227,7 @@ static tdm_status_t load_profile(words_t *w, tdm_profile_table_t *table, uint32_
     *is_model = set.is_model;
     if (st == TDM_OK && w->clock_mhz > 0.0 && set.clock_khz == 0)
         st = tdm_error_set(err, TDM_ERR_INVAL, "--clock: the profile tells no clock of its own");
+    if (st == TDM_OK) st = load_trust(w, &set, trust, err);
     if (w->clock_mhz > 0.0) w->stretch = set.clock_khz / 1e3 / w->clock_mhz;
     if (w->noise < 0.0) w->noise = TDM_MIN(tdm_profile_noise(&set, 0.02), 1.0);
     tdm_profile_set_free(&set);
@@ -240,12 +261,14 @@ static const char *name_of(const char *path) {
 }
 
 static tdm_planner_ask_t ask_of(const words_t *w, const tdm_workload_t *workload,
-                                const tdm_profile_table_t *table, uint32_t is_model) {
+                                const tdm_profile_table_t *table, uint32_t is_model,
+                                const tdm_trust_t *trust) {
     tdm_planner_ask_t a = {.workload = workload,
                            .table = table,
                            .profile_name = name_of(w->profile),
                            .trace_name = name_of(w->trace),
                            .is_model = is_model,
+                           .trust = trust,
                            .noise = w->noise,
                            .stretch = w->stretch,
                            .epsilon = w->epsilon,
@@ -323,13 +346,14 @@ int tdm_ctl_plan(int argc, char **argv) {
     tdm_error_t err = {0};
     if (words_read(argc, argv, &w, &err) != TDM_OK) return tdm_ctl_usage("plan", &err);
     uint32_t is_model = 0;
+    tdm_trust_t trust = {0};
     tdm_profile_table_t *table = malloc(sizeof *table);
     tdm_planner_curve_t *curve = NULL;
     tdm_workload_t workload = {0};
-    tdm_status_t st = table ? load_profile(&w, table, &is_model, &err)
+    tdm_status_t st = table ? load_profile(&w, table, &is_model, &trust, &err)
                             : tdm_error_set(&err, TDM_ERR_NOMEM, "no memory");
     if (st == TDM_OK) st = load_trace(&w, &workload, &err);
-    tdm_planner_ask_t ask = ask_of(&w, &workload, table, is_model);
+    tdm_planner_ask_t ask = ask_of(&w, &workload, table, is_model, &trust);
     uint32_t cnt = tdm_planner_curve_cnt(&ask);
     if (st == TDM_OK) curve = calloc(cnt, sizeof *curve);
     if (st == TDM_OK && !curve) st = tdm_error_set(&err, TDM_ERR_NOMEM, "no memory");

@@ -13,7 +13,7 @@
                     [--link-gbit X,X,... [--kv-bytes N] [--link-us X]]
                     [--sequences N] [--context N] [--prefill-tokens N]
                     [--grid N] [--floor N] [--starve-ms N] [--clock MHZ]
-                    [--json | --html FILE]
+                    [--measured FILE] [--json | --html FILE]
 
    --rates looks at those rates alone: with the trace, seed and --scale of a
    tandemctl replay it is the same list of arrivals.  --window S makes each rate
@@ -29,6 +29,10 @@
    as many that do both, over each network named, and says from which on they
    carry more; a prompt's keys and values, --kv-bytes a token, travel over it
    (131072: an 8B model's).
+   --measured names what bench serve --planned or bench merge --plan wrote: by
+   how much plans erred there stands in the answer (measured.h).  Where it is not
+   named, a list beside the profile tells, as one does of a kept profile; where
+   neither is, the answer says that nobody told.
    --requests counts for one appliance.  example is the model of an 8B model on two A100 and says
    so; a trace NAME is a log-normal fit of appliance/workload/workload.h. */
 

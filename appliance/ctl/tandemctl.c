@@ -96,7 +96,7 @@ static const tdm_ctl_command_t command[] = {
      "                    --kv-pages --noise --seed N, --json, --html FILE, --rates R[@WARM],..\n"
      "                    --scale --cv --sequences --context --prefill-tokens --grid\n"
      "                    --floor --starve-ms --policies P,P.. --link-gbit X,X.. --kv-bytes N\n"
-     "                    --link-us X --spread --window S --clock MHZ"},
+     "                    --link-us X --spread --window S --clock MHZ --measured FILE"},
     {"replay", tdm_ctl_replay, NULL, TDM_CTL_REPLAY_USES, 0, "",
      "replay            send a trace as it arrives: --trace FILE|NAME --door h3|http1\n"
      "                    --rate R | --load S --capacity C, --requests --duration --cv\n"

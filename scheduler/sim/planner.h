@@ -30,6 +30,7 @@
    Host code: allocates. */
 
 #include "scheduler/sim/sim.h"
+#include "scheduler/sim/trust.h"
 
 TDM_BEGIN_DECLS
 
@@ -63,7 +64,8 @@ typedef struct tdm_planner_ask {
     const tdm_profile_table_t *table;
     const char *profile_name;
     const char *trace_name;
-    uint32_t is_model; /* the profile is a model, and the report says so */
+    uint32_t is_model;        /* the profile is a model, and the report says so */
+    const tdm_trust_t *trust; /* for the report; NULL: nobody told how far to trust it */
     tdm_sched_sizes_t sizes;
     tdm_sched_live_t live;
     double noise;   /* sigma of an iteration's time */

@@ -2,6 +2,7 @@
 #include "scheduler/sim/report.h"
 
 #include "scheduler/sim/chart.h"
+#include "scheduler/sim/report_private.h"
 
 #include <math.h>
 #include <string.h>
@@ -94,7 +95,8 @@ static void put_gain(FILE *f, const tdm_planner_curve_t *curve, uint32_t cnt,
 
 /* put_crossing says, of pools of one number of appliances, from which network
    on they carry more than as many that do both; where two of those asked lie on
-   both sides, where a line between them crosses, by the logarithm of speed. */
+   both sides, where a line between them crosses, by the logarithm of speed.  A
+   gain that plans erred by is none. */
 static void put_crossing(FILE *f, const tdm_planner_ask_t *ask, const tdm_planner_curve_t *curve,
                          uint32_t cnt) {
     const tdm_planner_curve_t *under = NULL, *over = NULL;
@@ -130,6 +132,10 @@ static void put_crossing(FILE *f, const tdm_planner_ask_t *ask, const tdm_planne
                 gbit_of(ask, under) *
                     pow(gbit_of(ask, over) / gbit_of(ask, under), (1.0 - low) / (high - low)),
                 low, gbit_of(ask, under), high, gbit_of(ask, over));
+    double error = report_capacity_error(ask->trust);
+    if (fabs(best - 1.0) <= error)
+        fprintf(f, "; plans of windows erred by up to %.1f %% of a capacity, so that is none",
+                100.0 * error);
 }
 
 static double ms(double ns) {
@@ -182,13 +188,25 @@ static void put_crossing_line(FILE *f, const tdm_planner_ask_t *ask,
     fprintf(f, "\n");
 }
 
+/* put_head says what was asked, and how far the answer may be believed. */
+static void put_head(FILE *f, const tdm_planner_ask_t *ask) {
+    fprintf(f, "all simulated, by the scheduler's own code in simulated time: profile %s (%s",
+            ask->profile_name, kind_of(ask));
+    if (!ask->is_model) report_profile_error(f, ask->trust);
+    fprintf(f,
+            "), trace %s, %u requests; promise: p%.4g first token %.0f ms, %.2g %% of gaps over "
+            "%.0f ms at most\n",
+            ask->trace_name, ask->workload->row_cnt, ttft_percentile(ask), ms((double)ask->ttft_ns),
+            100.0 * ask->epsilon, ms((double)ask->gap_ns));
+    if (ask->link.cnt > 0)
+        fprintf(f, "pools: keys and values of a prompt travel, %.0f bytes a token, after %.0f us\n",
+                ask->link.token_bytes, (double)ask->link.latency_ns / 1e3);
+    report_trust_text(f, ask->trust);
+}
+
 void tdm_report_text(FILE *f, const tdm_planner_ask_t *ask, const tdm_planner_curve_t *curve,
                      uint32_t curve_cnt) {
-    fprintf(f,
-            "profile %s (%s), %u requests; promise: p%.4g first token %.0f ms, %.2g %% of gaps "
-            "over %.0f ms at most\n",
-            ask->profile_name, kind_of(ask), ask->workload->row_cnt, ttft_percentile(ask),
-            ms((double)ask->ttft_ns), 100.0 * ask->epsilon, ms((double)ask->gap_ns));
+    put_head(f, ask);
     for (uint32_t i = 0; i < curve_cnt; i++) {
         const tdm_planner_curve_t *c = &curve[i];
         char name[NAME_MAX_];
@@ -197,14 +215,17 @@ void tdm_report_text(FILE *f, const tdm_planner_ask_t *ask, const tdm_planner_cu
         put_hidden(f, c);
         put_gain(f, curve, curve_cnt, c);
         fputc('\n', f);
-        fprintf(f, "%10s %8s %8s %9s %9s %10s %10s %8s %8s\n", "requests/s", "in SLO", "over",
-                "gap p50", "gap p99", "TTFT p50", "TTFT p99", "fused", "attn");
+        fprintf(f, "%10s %8s %8s %8s %9s %9s %10s %10s %10s %8s %8s\n", "requests/s", "promise",
+                "in SLO", "over", "gap p50", "gap p99", "TTFT p50", "TTFT p90", "TTFT p99", "fused",
+                "attn");
         for (uint32_t k = 0; k < c->point_cnt; k++) {
             const tdm_planner_point_t *p = &c->point[k];
             fprintf(f,
-                    "%10.3f %7.2f%% %7.2f%% %6.0f ms %6.0f ms %7.0f ms %7.0f ms %7.1f%% %7.1f%%\n",
-                    p->rate, 100.0 * p->attainment, 100.0 * p->over_share, ms(p->gap_ns[0]),
-                    ms(p->gap_ns[1]), ms(p->ttft_ns[0]), ms(p->ttft_ns[1]), 100.0 * p->fused_share,
+                    "%10.3f %8s %7.2f%% %7.2f%% %6.0f ms %6.0f ms %7.0f ms %7.0f ms %7.0f ms "
+                    "%7.1f%% %7.1f%%\n",
+                    p->rate, p->is_kept ? "kept" : "missed", 100.0 * p->attainment,
+                    100.0 * p->over_share, ms(p->gap_ns[0]), ms(p->gap_ns[1]), ms(p->ttft_ns[0]),
+                    ms(p->ttft_p90_ns), ms(p->ttft_ns[1]), 100.0 * p->fused_share,
                     100.0 * p->attention_share);
         }
         put_lost_lines(f, c);
@@ -215,7 +236,7 @@ void tdm_report_text(FILE *f, const tdm_planner_ask_t *ask, const tdm_planner_cu
 
 /* --- JSON -------------------------------------------------------------------- */
 
-static void put_string(FILE *f, const char *s) {
+void report_string(FILE *f, const char *s) {
     fputc('"', f);
     for (; *s; s++) {
         unsigned char c = (unsigned char)*s;
@@ -271,21 +292,26 @@ static void put_point(FILE *f, const tdm_planner_point_t *p) {
 void tdm_report_json(FILE *f, const tdm_planner_ask_t *ask, const tdm_planner_curve_t *curve,
                      uint32_t curve_cnt) {
     fprintf(f, "{\"profile\": ");
-    put_string(f, ask->profile_name);
+    report_string(f, ask->profile_name);
     fprintf(f, ", \"trace\": ");
-    put_string(f, ask->trace_name);
+    report_string(f, ask->trace_name);
     fprintf(f,
-            ", \"is_model\": %s, \"requests\": %u, \"ttft_ms\": %.1f, \"gap_ms\": %.1f, "
-            "\"epsilon\": %g, \"noise\": %.4f, \"curves\": [",
+            ", \"is_simulated\": true, \"is_model\": %s, \"requests\": %u, \"ttft_ms\": %.1f, "
+            "\"ttft_share\": %g, \"gap_ms\": %.1f, \"epsilon\": %g, \"noise\": %.4f",
             ask->is_model ? "true" : "false", ask->workload->row_cnt, ms((double)ask->ttft_ns),
-            ms((double)ask->gap_ns), ask->epsilon, ask->noise);
+            ttft_percentile(ask) / 100.0, ms((double)ask->gap_ns), ask->epsilon, ask->noise);
+    if (ask->link.cnt > 0)
+        fprintf(f, ", \"kv_bytes\": %.0f, \"link_us\": %g", ask->link.token_bytes,
+                (double)ask->link.latency_ns / 1e3);
+    report_trust_json(f, ask->trust);
+    fprintf(f, ", \"curves\": [");
     for (uint32_t i = 0; i < curve_cnt; i++) {
         const tdm_planner_curve_t *c = &curve[i];
         static const char *const route[] = {"fused", "streams", "serial"};
         double bound, gain = gain_of(curve, curve_cnt, c, &bound);
         fprintf(f, "%s\n {\"route\": \"%s\", \"policy\": ", i ? "," : "",
                 route[(c->route - TDM_ROUTE_FUSED) % TDM_COUNT_OF(route)]);
-        put_string(f, ask->policy_cnt > 0 ? ask->policy[c->policy].name : "");
+        report_string(f, ask->policy_cnt > 0 ? ask->policy[c->policy].name : "");
         fprintf(f,
                 ", \"appliances\": %u, \"prefill_appliances\": %u, \"best\": %.4f, "
                 "\"is_open\": %s, \"hidden\": %.4f, \"gain\": %.4f, \"gain_bound\": %.4f",
@@ -440,7 +466,9 @@ void tdm_report_html(FILE *f, const tdm_planner_ask_t *ask, const tdm_planner_cu
     fprintf(f, "<h1>Capacity</h1>\n<p>All of this is simulated: the scheduler's own code in "
                "simulated time, on the profile ");
     tdm_chart_text(f, ask->profile_name);
-    fprintf(f, " (%s), with the trace ", kind_of(ask));
+    fprintf(f, " (%s", kind_of(ask));
+    if (!ask->is_model) report_profile_error(f, ask->trust);
+    fprintf(f, "), with the trace ");
     tdm_chart_text(f, ask->trace_name);
     fprintf(f,
             ", %u requests. Promise: first token within %.0f ms at p%.4g, at most %g %% of "
@@ -452,6 +480,7 @@ void tdm_report_html(FILE *f, const tdm_planner_ask_t *ask, const tdm_planner_cu
                 "<p>Keys and values of a prompt, %.0f bytes a token, travel from pool to pool with "
                 "a delay of %.0f us.</p>\n",
                 ask->link.token_bytes, (double)ask->link.latency_ns / 1e3);
+    report_trust_html(f, ask->trust);
     for (uint32_t i = 0, cnt; i < curve_cnt; i += cnt) {
         for (cnt = 1; i + cnt < curve_cnt && curve[i + cnt].appliances == curve[i].appliances;)
             cnt++;

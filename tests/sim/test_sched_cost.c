@@ -201,6 +201,58 @@ static void the_page_says_what_was_asked(void **state) {
     }
 }
 
+/* Pools carry half over the slow network, and so much more than as many that do
+   both over the fast one; where they cross is between, by the logarithm. */
+static void the_crossing_is_told_with_what_plans_erred(void **state) {
+    (void)state;
+    static tdm_planner_curve_t curve[TDM_PLANNER_ROUTES + 2];
+    static tdm_trust_t trust = {.row_cnt = 1,
+                                .row = {{.cnt = {[TDM_TRUST_CAPACITY] = 2},
+                                         .low = {[TDM_TRUST_CAPACITY] = -0.05},
+                                         .high = {[TDM_TRUST_CAPACITY] = 0.02}}}};
+    static const struct {
+        double fast;
+        const char *told;
+    } want[] = {
+        {1.5, "more than as many that do both from about 100 Gbit/s on: 0.500 x at 10, "
+              "1.500 x at 1000\n"},
+        {1.04, "1.040 x at 1000; plans of windows erred by up to 5.0 % of a capacity, so that is "
+               "none\n"},
+        {0.9, "carry no more than as many that do both, at most 0.900 x, up to 1000 Gbit/s\n"}};
+    tdm_workload_t w = {.row_cnt = 60};
+    tdm_planner_ask_t a = {.workload = &w,
+                           .profile_name = "a",
+                           .trace_name = "t",
+                           .epsilon = 0.01,
+                           .gap_ns = GAP_NS,
+                           .ttft_ns = 10 * TDM_NS_PER_S,
+                           .appliance_max = 2,
+                           .trust = &trust,
+                           .link = {.token_bytes = 524288,
+                                    .bytes_per_s = {10e9 / 8, 1000e9 / 8},
+                                    .cnt = 2,
+                                    .latency_ns = 70 * TDM_NS_PER_US}};
+    for (size_t k = 0; k < TDM_COUNT_OF(want); k++) {
+        for (uint32_t i = 0; i < TDM_COUNT_OF(curve); i++)
+            curve[i] =
+                (tdm_planner_curve_t){.route = TDM_ROUTE_FUSED, .appliances = 2, .best = 2.0};
+        for (uint32_t i = 0; i < TDM_PLANNER_ROUTES; i++) curve[i].route += i;
+        for (uint32_t i = TDM_PLANNER_ROUTES; i < TDM_COUNT_OF(curve); i++) {
+            curve[i].prefill_cnt = 1;
+            curve[i].link = i - TDM_PLANNER_ROUTES;
+            curve[i].best = curve[i].link == 0 ? 1.0 : 2.0 * want[k].fast;
+        }
+        char *text = NULL;
+        size_t sz = 0;
+        FILE *f = open_memstream(&text, &sz);
+        tdm_report_text(f, &a, curve, TDM_COUNT_OF(curve));
+        assert_int_equal(fclose(f), 0);
+        if (!strstr(text, want[k].told)) fail_msg("%s", text);
+        assert_non_null(strstr(text, "524288 bytes a token, after 70 us"));
+        free(text);
+    }
+}
+
 static void policies_and_pools_are_weighed_on_the_same_arrivals(void **state) {
     (void)state;
     static tdm_planner_curve_t curve[2 * 2 * TDM_PLANNER_ROUTES + 1], slow[TDM_COUNT_OF(curve)];
@@ -401,6 +453,7 @@ int main(void) {
         cmocka_unit_test(on_a_good_day_more_prefill_fits),
         cmocka_unit_test(the_planner_finds_what_each_route_carries),
         cmocka_unit_test(the_page_says_what_was_asked),
+        cmocka_unit_test(the_crossing_is_told_with_what_plans_erred),
         cmocka_unit_test(policies_and_pools_are_weighed_on_the_same_arrivals),
         cmocka_unit_test(ten_times_too_much_is_refused_and_the_rest_is_served_well),
         cmocka_unit_test(a_network_that_comes_back_brings_all_at_once_and_no_gap_breaks),

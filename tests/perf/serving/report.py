@@ -1,16 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """What measured windows come to beside the simulator on the measured profile: a
-page of Markdown, and lines of the ledger.
+page of Markdown, lines of the ledger, and beside a kept profile how far plans
+on it erred.
 
 Engines have letters, the earliest A.  What an entry comes to is of its newest
 engine alone; windows of an earlier one stand in its table as such."""
+import argparse
+import glob
 import json
 import os
 import tempfile
+import unittest.mock
 
 import sitting
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+KEPT = os.path.join(HERE, "..", "..", "..", "deploy", "profiles")
 SHARES = (0.5, 0.7, 0.85)  # of capacity, where the plan is to be within 15 %
 PAIRS = (("gap_ms", "tbt_ms", "p50"), ("gap_ms", "tbt_ms", "p99"), ("ttft_ms", "ttft_ms", "p50"), ("ttft_ms", "ttft_ms", "p90"))
 BUSY = 0.95  # of a window
@@ -56,10 +61,37 @@ def self_test():
     assert ratio(kept_only, base) is None and ratio(closed, (1.6, None)) is None and ratio((0.0, 1.0), base) is None
     assert ratio(closed, base) == (2.0 / 1.6, 2.0 / 1.7, 2.1 / 1.6)
     assert carried(kept_only) == "at least 2.000" and carried((0.0, 1.0)) == "below 1.000"
+    bench = {"appliance": {"model": "m"}, "trace": "t", "window_s": 75.0, "planned": {"gap_ms": 60.0, "curves": []}, "cells": [1],
+             "errors": [{"path": "fused", "policy": "quantile", "rate": 1.0, "gap_p50": 0.1}],
+             "carries": [{"path": "fused", "policy": "quantile", "rate": 1.0, "is_open": True, "is_seen": True, "planned": 1.0,
+                          "bound": 1.1}]}
+    short = erred(bench, "d")
+    assert short["appliance"] == {"model": "m", "device": "d"} and short["errors"] == bench["errors"] and "cells" not in short, short
+    assert short["planned"] == {"gap_ms": 60.0} and "bound" not in short["carries"][0], short
     plan = {"gap_p5_to_p95_ms": [10.0 + i for i in range(19)]}
     assert [round(share_below(plan, x), 3) for x in (5.0, 10.0, 19.0, 19.5, 99.0)] == [0.025, 0.05, 0.5, 0.525, 0.95]
+    clocks_are_told()
     print("report: a ratio needs both knees")
     return 0
+
+
+def clocks_are_told():
+    """A window whose profile tells no clock takes no other's line with it."""
+    point = {"gap_ms": {"p50": 1.0, "p99": 1.0}, "ttft_ms": {"p50": 1.0, "p90": 1.0}}
+    with tempfile.TemporaryDirectory() as folder:
+        for name, khz in (("profile", 1500000), ("was", 0)):
+            with open(os.path.join(folder, name + ".json"), "w", encoding="utf-8") as f:
+                json.dump({"clock_khz": khz}, f)
+        was = os.path.join(folder, "was.json")
+        args = argparse.Namespace(folder=folder, was=[was])
+        cells = [{"path": "fused", "policy": "quantile", "rate": r, "power": {"sm_clock_mhz": 1400.0}, "iterations_s": 75.0,
+                  "under": {"profile": sitting.sum_of(p)}, "replay": {"tbt_ms": point["gap_ms"], "ttft_ms": point["ttft_ms"]}}
+                 for r, p in ((1.0, profile_of(args)), (2.0, was))]
+        bench = {"cells": cells, "errors": cells, "window_s": 75.0}
+        told = {"curves": [{"route": "fused", "policy": "", "points": [{**point, "rate": 1.0}]}]}
+        with unittest.mock.patch.dict(globals(), windows_of=lambda *_: told):
+            lines = list(clock_table(args, {}, bench, {"rates": [[1.0, 1], [2.0, 1]]}))
+    assert sum(x.startswith("| fused/quantile |") for x in lines) == 1, lines
 
 
 def at(rows, rate):
@@ -222,13 +254,11 @@ def compared(bench, entry):
     below = [c for c in of(bench, fused) if c["rate"] <= good]
     if below:
         out["over"] = max(c["replay"]["share_over"] for c in below), max(c["replay"]["share_over_twice"] for c in below)
-    row = next((r for r in bench["carries"] if f"{r['path']}/{r['policy']}" == fused), {})
     a = at(of(bench, fused), cap[serial][0]) if cap[serial][0] else None
     b = at(of(bench, serial), cap[serial][0]) if cap[serial][0] else None
     if a and b and a["attention_s"] > 0:  # over one list of arrivals
         share, speed = b["attention_share"], b["attention_s"] / a["attention_s"]
         out["bound"] = share, speed, 1 / (1 - share + share / speed)
-    out["row"] = row
     return out
 
 
@@ -308,7 +338,7 @@ def error_table(bench, runs, engine):
     yield "The plan over what was seen, and what that is made of: iterations, and the device's time in attention and in the rest, told / seen.  "
     yield "Gaps come in two heaps, of decodes alone and of hybrid iterations, so the median can jump; beside it how many told gaps are not longer than the one seen:"
     yield ""
-    yield ("| cell | requests/s | run | gap p50 | told up to it | gap p99 | TTFT p50 | TTFT p90 | hybrid iterations | decodes alone | attention, s | "
+    yield ("| cell | requests/s | run | gap p50 | told up to it | gap p99 | TTFT p50 | TTFT p90 | hybrid iterations | of one kind | attention, s | "
            "the rest, s | SM MHz |")
     yield "|---|--:|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|"
     for r in bench["errors"]:
@@ -317,7 +347,7 @@ def error_table(bench, runs, engine):
         errors = ["-" if r.get(k) is None else f"{100 * r[k]:+.1f} %" for k in TARGET]
         errors = " | ".join([errors[0], f"{100 * share_below(p, c['replay']['tbt_ms']['p50']):.0f} %", *errors[1:]])
         both = c["hybrid"]["fused"] + c["hybrid"]["fallback"]
-        alone = sum(v for k, v in c["iterations"].items() if k not in ("idle", "prefill_only")) - both
+        alone = sum(v for k, v in c["iterations"].items() if k != "idle") - both  # as the plan counts them
         rest = c["iterations_s"] - c["attention_s"], p["busy_s"] - p["attention_s"]
         clock = drawn(c["power"], "sm_clock_mhz") if c.get("power") else "-"
         yield (f"| {cell} | {r['rate']:.3f} | {runs.tag(engine, c)} | {errors} | {p['hybrid']} / {both:.0f} | "
@@ -336,7 +366,7 @@ def clock_table(args, plan_file, bench, entry):
             continue  # a mean with much rest in it is not the clock of the work
         used = next((w for w in args.was if sitting.sum_of(w) == c.get("under", {}).get("profile")), profile_of(args))
         if not load(used).get("clock_khz"):
-            return
+            continue
         mine = next((x for x in entry["rates"] if abs(x[0] - c["rate"]) < 1e-3 * x[0]), None)
         found = mine and windows_of(args, plan_file, {**entry, "rates": [mine]}, used, [c["policy"]], "--clock",
                                     c["power"]["sm_clock_mhz"])
@@ -490,6 +520,31 @@ def planner_line(found, plan_file, made):
     return [{**row, "device": made["device"], "commit": made["commit"]}]
 
 
+# --- beside the profile -----------------------------------------------------------------
+
+
+def erred(bench, device):
+    """What tandemctl plan --measured reads of a bench with its plan (appliance/ctl/measured.h)."""
+    said = ("path", "policy", "rate", "is_open", "is_seen", "planned")
+    return {"appliance": {"model": bench["appliance"]["model"], "device": device}, "trace": bench["trace"],
+            "window_s": bench["window_s"], "planned": {"gap_ms": bench["planned"]["gap_ms"]},
+            "carries": [{k: r[k] for k in said} for r in bench["carries"]], "errors": bench["errors"]}
+
+
+def measured_path(args):
+    """Beside the kept profile that the plans were made by; of one that nobody kept, with the results."""
+    name = sitting.sum_of(profile_of(args))
+    kept = next((p for p in sorted(glob.glob(os.path.join(KEPT, "*.json"))) if sitting.sum_of(p) == name), None)
+    return os.path.splitext(kept)[0] + ".measured.json" if kept else os.path.join(args.results, "measured.json")
+
+
+def write_measured(args, found, device):
+    rows = [erred(bench, device) for bench, _ in found.values() if bench["errors"]]
+    if rows:
+        with open(measured_path(args), "w", encoding="utf-8") as f:
+            f.write("[" + ",\n ".join(json.dumps(r) for r in rows) + "]\n")
+
+
 def with_plan(args, plan_file, name, path):
     """(a bench file with the plan in it, what the plan says is carried)."""
     plan, told = planned(args, plan_file, name, load(path))
@@ -502,7 +557,8 @@ def with_plan(args, plan_file, name, path):
 
 
 def write(args):
-    """The page RESULTS.md below its line <!-- generated -->, and with --ledger the lines of what the plan's engine measured."""
+    """The page RESULTS.md below its line <!-- generated -->, how far plans erred, and with --ledger the lines of what the
+    plan's engine measured."""
     plan_file, made = load(os.path.join(args.results, "sitting.json")), load(os.path.join(args.results, "made.json"))
     engines, names = list(made), list(plan_file["entries"])
     paths = {e: {n: os.path.join(args.results, e, n + ".json") for n in names} for e in engines}
@@ -530,9 +586,11 @@ def write(args):
             head = f.read().split("<!-- generated -->")[0]
     with open(page, "w", encoding="utf-8") as f:
         f.write(head + "<!-- generated -->\n\n" + "\n".join(lines))
+    told_of = made.get(plan_file["engine"])
+    if found:
+        write_measured(args, found, told_of["device"])
     if args.ledger:
         import ledger  # pylint: disable=import-outside-toplevel
-        told_of = made.get(plan_file["engine"])
         ledger.put([r for name, (bench, _) in found.items()
                     for r in ledger_lines(bench, plan_file["entries"][name], plan_file["engine"], told_of)]
                    + planner_line(found, plan_file, told_of))

@@ -13,10 +13,12 @@
 #include "appliance/base/attr.h"
 #include "appliance/ctl/plan.h"
 
+#include "appliance/ctl/measured.h"
 #include "appliance/ctl/options.h"
 
 #include <jansson.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -169,6 +171,99 @@ static void a_window_of_nothing_is_refused(void **state) {
     }
 }
 
+/* measured_file holds a bench with a plan's errors, of a model; the caller
+   closes and removes it. */
+static FILE *measured_file(char path[32], const char *model) {
+    (void)snprintf(path, 32, "/tmp/measured-XXXXXX");
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    FILE *f = fdopen(fd, "w");
+    assert_non_null(f);
+    fprintf(
+        f,
+        "{\"appliance\": {\"model\": \"%s\"}, \"trace\": \"day.csv\", \"planned\": {\"gap_ms\": "
+        "60}, \"carries\": [{\"path\": \"fused\", \"policy\": \"quantile\", \"rate\": 2.0, "
+        "\"is_open\": false, \"is_seen\": true, \"planned\": 1.9}, {\"path\": \"serial\", "
+        "\"policy\": \"quantile\", \"rate\": 1.0, \"is_open\": true, \"is_seen\": true, "
+        "\"planned\": 3.0}], \"errors\": [",
+        model);
+    fprintf(f,
+            "{\"path\": \"fused\", \"policy\": \"quantile\", \"rate\": 1.0, \"gap_p50\": 0.04, "
+            "\"gap_p99\": null},"
+            "{\"path\": \"fused\", \"policy\": \"quantile\", \"rate\": 2.0, \"gap_p50\": -0.11},"
+            "{\"path\": \"fused\", \"policy\": \"quantile\", \"rate\": 2.1, \"gap_p50\": 0.9},"
+            "{\"path\": \"serial\", \"policy\": \"quantile\", \"rate\": 1.0, \"gap_p50\": 0.07}]}");
+    assert_int_equal(fflush(f), 0);
+    return f;
+}
+
+static double erred_at(const json_t *row, const char *key, const char *what) {
+    return json_number_value(json_object_get(json_object_get(row, key), what));
+}
+
+/* The answer says by how much such plans erred where that was measured: of the
+   windows that kept the promise, and of a capacity that was closed; it says that
+   nobody told where nobody did, and takes no other model's word. */
+static void the_answer_says_by_how_much_plans_erred(void **state) {
+    (void)state;
+    char path[32];
+    const char *words[] = {"tandemctl",  "plan",       "--profile", "example", "--trace",
+                           "azure_conv", "--requests", "20",        "--rates", "0.5",
+                           "--json",     "--measured", path};
+    FILE *f, *told = measured_file(path, "8B");
+    assert_int_equal(plan_to_file(13, words, &f), 0);
+    json_t *j = json_loadf(f, 0, NULL);
+    (void)fclose(f);
+    assert_true(json_is_true(json_object_get(j, "is_simulated")));
+    const json_t *row = json_array_get(json_object_get(json_object_get(j, "erred"), "rows"), 0);
+    assert_string_equal(json_string_value(json_object_get(row, "trace")), "day.csv");
+    assert_true(erred_at(row, "gap_p50", "cnt") == 3);
+    assert_true(erred_at(row, "gap_p50", "low") == -0.11 &&
+                erred_at(row, "gap_p50", "high") == 0.07);
+    assert_null(json_object_get(row, "gap_p99"));
+    assert_true(erred_at(row, "capacity", "cnt") == 1 && erred_at(row, "capacity", "low") == -0.05);
+    json_decref(j);
+    (void)fclose(told);
+    (void)remove(path);
+    assert_int_equal(plan_to_file(13, words, &f), 1); /* no such file */
+    (void)fclose(f);
+    told = measured_file(path, "70B");
+    assert_int_equal(plan_to_file(13, words, &f), 1);
+    (void)fclose(f);
+    (void)fclose(told);
+    (void)remove(path);
+    char text[800] = "";
+    assert_int_equal(plan_to_file(10, words, &f), 0);
+    assert_true(fread(text, 1, sizeof text - 1, f) > 100);
+    (void)fclose(f);
+    assert_non_null(strstr(text, "all simulated, "));
+    assert_non_null(strstr(text, "of windows erred beside measured ones nobody told"));
+}
+
+/* A kept profile has such a list beside it, and says how it errs itself. */
+static void beside_a_kept_profile_lies_how_plans_erred(void **state) {
+    (void)state;
+    char beside[64];
+    tdm_measured_beside("a.b/c", beside, sizeof beside);
+    assert_string_equal(beside, "a.b/c.measured.json");
+    static const char *const words[] = {
+        "tandemctl",  "plan",
+        "--profile",  TDM_SOURCE_DIR "/deploy/profiles/h200_llama-3-8b.json",
+        "--trace",    "azure_conv",
+        "--requests", "20",
+        "--rates",    "0.5",
+        "--json"};
+    FILE *f;
+    assert_int_equal(plan_to_file((int)TDM_COUNT_OF(words), words, &f), 0);
+    json_t *j = json_loadf(f, 0, NULL);
+    (void)fclose(f);
+    const json_t *erred = json_object_get(j, "erred");
+    assert_string_equal(json_string_value(json_object_get(erred, "device")), "NVIDIA H200");
+    assert_true(json_array_size(json_object_get(erred, "rows")) >= 5);
+    assert_true(erred_at(j, "profile_error", "shapes") == 96);
+    json_decref(j);
+}
+
 /* A profile that tells no clock cannot be asked for another. */
 static void another_clock_needs_one_of_the_profile(void **state) {
     (void)state;
@@ -273,6 +368,8 @@ int main(void) {
                                        cmocka_unit_test(of_few_requests_p99_is_the_slowest),
                                        cmocka_unit_test(a_window_is_cut_and_starts_warm),
                                        cmocka_unit_test(a_window_of_nothing_is_refused),
+                                       cmocka_unit_test(the_answer_says_by_how_much_plans_erred),
+                                       cmocka_unit_test(beside_a_kept_profile_lies_how_plans_erred),
                                        cmocka_unit_test(another_clock_needs_one_of_the_profile),
                                        cmocka_unit_test(refusals_name_the_word_and_what_it_takes),
                                        cmocka_unit_test(unknown_words_are_refused)};

@@ -30,7 +30,7 @@ OTHERS = {"--nonsense": "1", "--profile": "/nonexistent", "--trace": "/nonexiste
           "--window": "9", "--clock": "9", "--door": "http1", "--rate": "1", "--load": "1", "--capacity": "1",
           "--duration": "1", "--vocab": "9", "--connections": "1", "--open-max": "1", "--records": "OUT", "--warm": "1",
           "--cut": None, "--text-seed": "1", "--plain": None, "--quiet": None, "--cells": "fused/quantile",
-          "--planned": "/nonexistent", "--only": "fused/quantile", "--first": "1", "--note": "a=b", "--keep": "a/b",
+          "--planned": "/nonexistent", "--measured": "/nonexistent", "--only": "fused/quantile", "--first": "1", "--note": "a=b", "--keep": "a/b",
           "--plan": "/nonexistent", "--config": "/nonexistent", "--set": "model.path=/nonexistent", "--budget": "1",
           "--power-w": "1", "--at": "-1", "--iteration": "1", "--fallback": "operator", "--flight": "/nonexistent",
           "--format": "chrome", "--root": "ROOT"}
@@ -54,7 +54,7 @@ COMMANDS = {
     "appliance accept /nonexistent": "--root", "appliance render": "--root",
     "plan": "--profile --trace --requests --ttft-ms --ttft-share --gap-ms --epsilon --appliances --kv-pages --noise --seed "
             "--json --html --rates --scale --cv --sequences --context --prefill-tokens --grid --floor --starve-ms "
-            "--policies --link-gbit --kv-bytes --link-us --spread --window --clock",
+            "--policies --link-gbit --kv-bytes --link-us --spread --window --clock --measured",
     "replay": REPLAY,
     "bench serve": " ".join(x for x in REPLAY.split() if x not in ALONE) +
                    " --socket --out --rates --cells --window --planned --only --first --note",
