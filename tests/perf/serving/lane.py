@@ -6,6 +6,7 @@ What costs more is a life of an appliance: its start, the windows before the
 first of each attention path, which touch memory and kernels, and the rest of a
 sitting that no window fits into.  So a lane has one life, and goes on with what
 is left; another promise is a live key."""
+import argparse
 import glob
 import json
 import os
@@ -13,6 +14,7 @@ import subprocess
 import tarfile
 import tempfile
 import time
+import unittest.mock
 
 import iterations
 from appliance import Appliance
@@ -22,6 +24,8 @@ START_S = 15  # until an appliance serves
 REST_S = 4  # around a window, and for the end of the appliance
 NEAR = 0.03  # of a rate: a window so near serves for it
 ARCHIVE_MAX = 16 << 20  # bytes
+HANG_S = 120  # over a window's own time: a bench that takes longer hangs
+
 
 def narrowed(have, cnt):
     """The next number to look at, of cnt, where have says which were kept: upwards one by one, as a rate counts as
@@ -156,9 +160,13 @@ class Lane:
         if self.sitting["door"] == "h3":
             words += ["--insecure"]
         os.sched_setaffinity(0, self.client)
-        p = subprocess.run([os.path.join(self.bin, "tandemctl"), *map(str, words)], check=False, capture_output=True,
-                           text=True, env={**os.environ, "TANDEM_SOCKET": a.settings["control.socket"]},
-                           timeout=self.window_s + 120)
+        try:
+            p = subprocess.run([os.path.join(self.bin, "tandemctl"), *map(str, words)], check=False, capture_output=True,
+                               text=True, env={**os.environ, "TANDEM_SOCKET": a.settings["control.socket"]},
+                               timeout=self.window_s + HANG_S)
+        except subprocess.TimeoutExpired as e:  # this window is lost, the rest of the lane is not
+            say(f"{name} {cell}@{rate}: hangs: {(e.stderr or b'')[-2000:]}")
+            return False
         self.seen.add(cell.split("/")[0])
         if p.returncode == 0:
             self.count(a, name, cell, rate, time.monotonic() - begin)
@@ -245,6 +253,20 @@ def sit(args):
         return Lane(args, json.load(f)).run()
 
 
+def a_bench_that_hangs_loses_its_window_alone():
+    with tempfile.TemporaryDirectory() as folder:
+        os.makedirs(os.path.join(folder, "bin"))
+        with open(os.path.join(folder, "bin", "tandemctl"), "w", encoding="ascii") as f:
+            f.write("#!/bin/sh\nexec sleep 9\n")
+        os.chmod(f.name, 0o755)
+        sitting = {"window_s": 0.1, "entries": {"e_60": {"trace": "e", "gap_ms": 60, "rates": [[1.0, 1]], "cells": ["fused/quantile"]}},
+                   "seen": {}, "hints": {}, "door": "h3", "words": [], "profile_sum": "0"}
+        one = Lane(argparse.Namespace(folder=folder, out=folder, also=[], seconds=9, note=[]), sitting)
+        appliance = argparse.Namespace(settings={"control.socket": "/nonexistent"})
+        with unittest.mock.patch.dict(globals(), HANG_S=0.1):
+            assert not one.window(appliance, "e_60", "fused/quantile", 0)
+
+
 def self_test():
     """Wherever the capacity is and whatever the plan said, its neighbours are found, each rate looked at once."""
     cnt = 16
@@ -297,5 +319,6 @@ def self_test():
             archive(out, size_max)
             with tarfile.open(out + ".tar.gz") as tar:
                 assert len(tar.getnames()) == cnt and os.path.getsize(out + ".tar.gz") <= size_max, tar.getnames()
+    a_bench_that_hangs_loses_its_window_alone()
     print("lane: capacities are narrowed down")
     return 0

@@ -60,8 +60,8 @@ def at_knee(curve):
 
 def rows_of(found, label):
     """One line for each way to serve: capacity, gain over serial under the same policy, bound, why."""
-    serial = {c["policy"]: c["best"] for c in found["curves"] if c["route"] == "serial"}
-    fixed = max((v for k, v in serial.items() if k.startswith("static")), default=0)
+    fixed = [c for c in found["curves"] if c["route"] == "serial" and c["policy"].startswith("static")]
+    fixed = 0 if any(c["is_open"] for c in fixed) else max((c["best"] for c in fixed), default=0)
     for c in found["curves"]:
         if c["best"] <= 0:
             yield f"| {label} | {c['route']} | {c['policy']} | 0 | - | - | - | - | - | - |"
@@ -69,10 +69,24 @@ def rows_of(found, label):
         p = at_knee(c)
         lost = ", ".join(f"{k} {100 * v['lost_share']:.2f} %" for k, v in p["fallbacks"].items()
                          if v["lost_share"] > 0) if c["route"] == "fused" else "-"
-        over = c["best"] / serial[c["policy"]] if serial[c["policy"]] > 0 else 0
-        yield (f"| {label} | {c['route']} | {c['policy']} | {c['best']:.3f} | {over:.3f} | {p['bound']:.3f} | "
-               f"{c['best'] / fixed if fixed else 0:.3f} | {100 * p['serial_share']:.1f} % | {p['ttft_ms']['p50']:.0f} | "
+        over = f"{c['gain']:.3f}" if c["gain"] > 0 else "-"  # serial itself; or one of both is open
+        over_fixed = f"{c['best'] / fixed:.3f}" if fixed and not c["is_open"] else "-"
+        yield (f"| {label} | {c['route']} | {c['policy']} | {'at least ' if c['is_open'] else ''}{c['best']:.3f} | {over} | "
+               f"{p['bound']:.3f} | {over_fixed} | {100 * p['serial_share']:.1f} % | {p['ttft_ms']['p50']:.0f} | "
                f"{lost or 'none'} |")
+
+
+def self_test():
+    """What is open is no capacity to divide by."""
+    curve = {"policy": "quantile", "best": 2.0, "gain": 0.0, "is_open": True,
+             "points": [{"rate": 2.0, "bound": 1.05, "serial_share": 0.4, "fallbacks": {}, "ttft_ms": {"p50": 300.0}}]}
+    found = {"curves": [{**curve, "route": "fused", "gain": 1.25, "is_open": False},
+                        {**curve, "route": "serial", "best": 1.6, "points": [{**curve["points"][0], "rate": 1.6}]},
+                        {**curve, "route": "serial", "policy": "static:512"}]}
+    rows = list(rows_of(found, "m"))
+    assert rows[0].startswith("| m | fused | quantile | 2.000 | 1.250 | 1.050 | - |"), rows[0]
+    assert rows[1].startswith("| m | serial | quantile | at least 1.600 | - |"), rows[1]
+    return 0
 
 
 def profile_of(args, name):
@@ -162,7 +176,7 @@ def main():
     sub.add_parser("self")
     args = p.parse_args()
     if args.what == "self":
-        return sitting.self_test() or lane.self_test() or iterations.self_test() or report.self_test()
+        return self_test() or sitting.self_test() or lane.self_test() or iterations.self_test() or report.self_test()
     return {"simulate": simulate, "pack": folder.pack, "run": folder.run, "lanes": folder.lanes, "sit": lane.sit,
             "finish": folder.finish}[args.what](args)
 
