@@ -6,13 +6,11 @@
    none one is made at first start (ECDSA P-256, valid for 825 days or
    less) and kept, so that clients may pin its fingerprint.
 
-     cert_file   the server's, signed by
-                 an authority of its own, whose key is thrown away
-
-   A client that trusts the file trusts this server and nothing else.  Two
-   certificates, as no single one is everybody's anchor: some verifiers
-   want an authority there, and those that do refuse one that serves
-   (RFC 5280, 4.2.1.9).  Boot time only; runs before any tile. */
+   cert_file then holds two, the server's and that of the authority that
+   signed it, whose key is thrown away: a client that trusts the file trusts
+   this server and nothing else.  No single one is everybody's anchor: some
+   verifiers want an authority there, and those that do refuse one that
+   serves (RFC 5280, 4.2.1.9).  Boot time only; runs before any tile. */
 
 #include "appliance/base/status.h"
 
