@@ -51,13 +51,10 @@ static int cells_read(const char *text, words_t *w) {
 /* rates_read takes RATE[@WARM], the one that matters most first. */
 static int rates_read(const char *text, words_t *w) {
     for (w->rate_cnt = 0; w->rate_cnt < RATE_MAX; text++) {
-        char *number;
-        double v = strtod(text, &number);
-        uint32_t warm = 0;
-        if (number == text || !(v > 0.0 && v < 1e6)) return 0;
-        const char *end =
-            *number == '@' ? tdm_ctl_count_read(number + 1, TDM_SEQ_MAX, &warm) : number;
-        if (!end || (*end && *end != ',')) return 0;
+        double v;
+        uint32_t warm;
+        const char *end = tdm_ctl_rate_read(text, &v, &warm);
+        if (!end) return 0;
         for (uint32_t i = 0; i < w->rate_cnt; i++)
             if (tdm_bench_is_rate(v, w->rate[i])) return 0;
         w->warm[w->rate_cnt] = warm;

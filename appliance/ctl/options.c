@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "appliance/ctl/options.h"
 
+#include "appliance/abi/limits.h"
 #include "appliance/base/attr.h"
 
 #include <errno.h>
@@ -271,4 +272,14 @@ const char *tdm_ctl_count_read(const char *text, uint32_t most, uint32_t *out) {
     if (at == text || v > most) return NULL;
     *out = (uint32_t)v;
     return at;
+}
+
+const char *tdm_ctl_rate_read(const char *text, double *rate, uint32_t *warm) {
+    char *number;
+    double v = strtod(text, &number);
+    if (number == text || !(v > 0.0 && v < 1e6)) return NULL;
+    *rate = v;
+    *warm = 0;
+    const char *end = *number == '@' ? tdm_ctl_count_read(number + 1, TDM_SEQ_MAX, warm) : number;
+    return end && (*end == 0 || *end == ',') ? end : NULL;
 }

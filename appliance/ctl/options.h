@@ -119,6 +119,12 @@ TDM_MUST_USE tdm_status_t tdm_ctl_number_read(const tdm_ctl_number_t *n, const c
    none or they are more. */
 const char *tdm_ctl_count_read(const char *text, uint32_t most, uint32_t *out);
 
+/* tdm_ctl_rate_read reads the RATE[@WARM] that text begins with, requests a
+   second above 0 and below 1e6 and at most TDM_SEQ_MAX decodes (0 where none
+   are named), and gives what is behind it, the end or a comma; NULL, where
+   there is none such. */
+const char *tdm_ctl_rate_read(const char *text, double *rate, uint32_t *warm);
+
 /* tdm_ctl_options_parse reads argv[from..) for a command that uses `uses`.
    A missing or wrong value, or a word too many, is TDM_ERR_INVAL with a
    sentence; an option that the command has no use for, or that is none,

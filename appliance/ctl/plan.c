@@ -40,13 +40,10 @@ typedef struct words {
 /* rates_read takes "0.5,0.7,1", of a window "0.5@20,0.7@30". */
 static int rates_read(const char *text, words_t *w) {
     for (w->rate_cnt = 0; w->rate_cnt < TDM_PLANNER_RATE_MAX;) {
-        char *number;
-        double v = strtod(text, &number);
-        uint32_t warm = 0;
-        if (number == text || !(v > 0.0 && v < 1e6)) return 0;
-        const char *end =
-            *number == '@' ? tdm_ctl_count_read(number + 1, TDM_SEQ_MAX, &warm) : number;
-        if (!end || (*end && *end != ',')) return 0;
+        double v;
+        uint32_t warm;
+        const char *end = tdm_ctl_rate_read(text, &v, &warm);
+        if (!end) return 0;
         for (uint32_t i = 0; i < w->rate_cnt; i++)
             if (v == w->rate[i]) return 0;
         w->warm[w->rate_cnt] = warm;
